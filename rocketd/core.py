@@ -15,7 +15,7 @@ from types import ModuleType
 MODULES = (
     "rocketd.broker.send.message_builder",
     "rocketd.common.java_hash",
-    "rocketd.common.properties",
+    "rocketd.common.message_properties",
     "rocketd.remoting.wire.frame",
     "rocketd.store.format.compose",
     "rocketd.store.index.entries",

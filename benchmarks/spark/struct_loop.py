@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rocketd.common.properties import decode_properties, find_property
+from rocketd.common.message_properties import decode_properties, find_property
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.spark.columns import arrow_schema
 from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY

@@ -15,7 +15,7 @@ from rocketd.broker.clients.consumers import ConsumerManager
 from rocketd.broker.clients.last_subscriptions import LastSubscriptions, LastSubscriptionWrapper
 from rocketd.broker.clients.parts import ClientParts
 from rocketd.broker.clients.producers import ProducerManager
-from rocketd.broker.clients.rebalance_lock import RebalanceLockManager
+from rocketd.broker.clients.queue_lock_table import RebalanceLockManager
 from rocketd.broker.lag.group_guard import GroupGuard
 from rocketd.broker.send.message_builder import MessageBuilder
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketd.client.consumer.options.kind_options import Order
     from rocketd.client.consumer.options.subscription import Sql
     from rocketd.client.consumer.pull_consumer import PullResult, PullStatus
-    from rocketd.client.consumer.retries.dead_letters import DeadLetter
+    from rocketd.client.consumer.retries.dead_letter_reader import DeadLetter
     from rocketd.client.consumer.retries.handler_results import Reject, Retry
     from rocketd.client.consumer.retries.redrive import RedriveResult
     from rocketd.client.deferred import Consumer, LitePullConsumer, Producer, PullConsumer, run
@@ -67,7 +67,7 @@ else:
                 "openmessaging",
                 "sync",
             ),
-            "rocketd.client.consumer.retries.dead_letters": ("DeadLetter",),
+            "rocketd.client.consumer.retries.dead_letter_reader": ("DeadLetter",),
             "rocketd.client.consumer.options.flow_control": ("FlowLimits",),
             "rocketd.client.consumer.retries.handler_results": ("Reject", "Retry"),
             "rocketd.client.consumer.options.kind_options": ("Order",),

@@ -51,7 +51,7 @@ from rocketd.remoting.headers.client import (
 from rocketd.remoting.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from rocketd.client.consumer.retries.dead_letters import DeadLetterFilter, DeadLetterReader
+    from rocketd.client.consumer.retries.dead_letter_reader import DeadLetterFilter, DeadLetterReader
     from rocketd.client.consumer.retries.redrive import RedriveResult, RedriveTarget
 
 
@@ -446,7 +446,7 @@ class AdminEngine:
     def dead_letters(self, group: str, wanted: "DeadLetterFilter") -> "DeadLetterReader":
         """Return a reader of a group's dead letters. Any thread. Raises IllegalGroupError."""
         # Not at the top: it imports the consumers, which other administration does without.
-        from rocketd.client.consumer.retries.dead_letters import DeadLetterReader
+        from rocketd.client.consumer.retries.dead_letter_reader import DeadLetterReader
 
         self._check()
         check_group(group)
@@ -475,7 +475,7 @@ class AdminEngine:
         - NoRouteError: the dead letters may not be read, or a broker is not registered.
         - RocketMQError: a broker has too many messages with one unique key to find out whether a letter was sent before.
         """
-        from rocketd.client.consumer.retries.dead_letters import DeadLetterFilter
+        from rocketd.client.consumer.retries.dead_letter_reader import DeadLetterFilter
         from rocketd.client.consumer.retries.redrive import Redriver
 
         self._check()

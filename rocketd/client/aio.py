@@ -25,14 +25,14 @@ from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError
 
 if TYPE_CHECKING:
-    from rocketd.client.consumer.retries.dead_letters import DeadLetter
+    from rocketd.client.consumer.retries.dead_letter_reader import DeadLetter
     from rocketd.client.consumer.retries.redrive import RedriveResult
     from rocketd.client.faces.aio_admin import Admin
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "rocketd.client.consumer.retries.dead_letters": ("DeadLetter",),
+            "rocketd.client.consumer.retries.dead_letter_reader": ("DeadLetter",),
             "rocketd.client.consumer.retries.redrive": ("RedriveResult",),
             "rocketd.client.faces.aio_admin": ("Admin",),
         },

@@ -11,7 +11,7 @@ from faststream.message import StreamMessage
 from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.settings.config import Duration
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.faststream.settlement import Answer, Settlement
 
 Raw = ReceivedMessage[bytes]
@@ -79,4 +79,4 @@ class RocketBatchMessage(_Settled[Sequence[Raw]]):
 
 def is_request(raw: Raw) -> bool:
     """Return whether the sender of a message waits for a reply."""
-    return names.CORRELATION_ID in raw.properties and names.CLUSTER in raw.properties
+    return props.CORRELATION_ID in raw.properties and props.CLUSTER in raw.properties

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from faststream.message import StreamMessage, decode_message
 
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.faststream.message import Raw, RocketBatchMessage, RocketMessage, is_request
 from rocketd.faststream.settlement import current_settlement
 
@@ -20,10 +20,10 @@ CONTENT_TYPE = "content-type"
 CORRELATION_ID = "correlation_id"
 REPLY_TO = "reply_to"
 
-_SYSTEM = names.RESERVED | {
-    names.CHECK_IMMUNITY_TIME_IN_SECONDS,
-    names.TRANSACTION_CHECK_TIMES,
-    names.TRAN_PREPARED_QUEUE_OFFSET,
+_SYSTEM = props.RESERVED | {
+    props.CHECK_IMMUNITY_TIME_IN_SECONDS,
+    props.TRANSACTION_CHECK_TIMES,
+    props.TRAN_PREPARED_QUEUE_OFFSET,
 }
 _SYSTEM_PREFIX = "TIMER_"
 
@@ -41,7 +41,7 @@ class RocketParser:
         """Create a message tied to the settlement of the current delivery."""
         headers = headers_of(raw)
         # The reply to a request is routed by the client id; other answers go to a topic.
-        reply_to = raw.properties.get(names.REPLY_TO_CLIENT, "") if is_request(raw) else headers.get(REPLY_TO, "")
+        reply_to = raw.properties.get(props.REPLY_TO_CLIENT, "") if is_request(raw) else headers.get(REPLY_TO, "")
         return RocketMessage(
             raw,
             raw.body,
@@ -49,7 +49,7 @@ class RocketParser:
             reply_to=reply_to,
             content_type=headers.get(CONTENT_TYPE),
             message_id=raw.msg_id,
-            correlation_id=headers.get(CORRELATION_ID) or raw.properties.get(names.CORRELATION_ID) or raw.msg_id,
+            correlation_id=headers.get(CORRELATION_ID) or raw.properties.get(props.CORRELATION_ID) or raw.msg_id,
             settlement=current_settlement(),
         )
 

@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.metrics.endpoint import MetricsEndpoint
 from rocketd.metrics.families import Families
-from rocketd.metrics.serving import ServingMetrics
+from rocketd.metrics.server_metrics import ServingMetrics
 from rocketd.metrics.settings import MetricsConfig
 from rocketd.namesrv.route_info import RouteInfoManager
 from rocketd.remoting.serving.server import RemotingServer

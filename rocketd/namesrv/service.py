@@ -28,9 +28,9 @@ from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.limits.address_guard import ADMIN_WRITES, REGISTRATIONS, admin_guard, registration_guard
 from rocketd.remoting.serving.connection import Connection
 from rocketd.remoting.serving.dispatch import Dispatcher
+from rocketd.remoting.serving.fair_queue import each_connection, each_host
 from rocketd.remoting.serving.plugins import load_processors, load_server_extensions, of_plugins
 from rocketd.remoting.serving.server import ListenError, RemotingServer
-from rocketd.remoting.serving.turns import each_connection, each_host
 from rocketd.remoting.socket_buffers import SocketBuffers, WriteMarks
 from rocketd.remoting.tls.certificates import TLSConfigError
 from rocketd.remoting.tls.contexts import server_context

@@ -6,7 +6,7 @@ Counterpart: `MessageBatch` and `MessageDecoder.encodeMessages` (Apache). Pure f
 from struct import Struct
 from typing import Final
 
-from rocketd.common.properties import WAIT, encode_properties
+from rocketd.common.message_properties import WAIT, encode_properties
 
 _HEAD: Final = Struct(">iiiii")
 _PROPERTIES_SIZE: Final = Struct(">h")

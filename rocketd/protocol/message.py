@@ -5,8 +5,8 @@ Counterpart: `MessageDecoder.messageProperties2String` and `Validators` (Apache)
 
 from collections.abc import Mapping
 
-from rocketd.common import properties as props
-from rocketd.common.properties import MAX_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import MAX_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from rocketd.protocol.errors import IllegalMessageError
 
 EMPTY_BODY = "the body is empty, and the protocol has no messages without a body"

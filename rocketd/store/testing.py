@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.properties import encode_properties
+from rocketd.common.message_properties import encode_properties
 from rocketd.store.base.filesystem import DiskUsage, RealFileSystem
 from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.format.message import MessageInner

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketd.common.properties import encode_properties
+from rocketd.common.message_properties import encode_properties
 from rocketd.store.format.record import decode_messages
 from tests.support import wire
 from tests.support.store_brokers import APACHE, ROCKETD, SMALL_FILES, StoreBrokers

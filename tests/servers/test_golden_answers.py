@@ -14,7 +14,7 @@ from twisted.internet import reactor
 
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.service import make_broker
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.wire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.wire.command import RemotingCommand

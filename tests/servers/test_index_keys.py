@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder

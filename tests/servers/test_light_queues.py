@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest_twisted
 
-from rocketd.common.properties import encode_properties
+from rocketd.common.message_properties import encode_properties
 from rocketd.remoting.wire.codes import RequestCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.record import decode_messages

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.store.format.record import decode_message

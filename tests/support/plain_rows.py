@@ -4,7 +4,7 @@ import zlib
 
 import pyarrow as pa
 
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from rocketd.store.format.properties import dispatch_properties

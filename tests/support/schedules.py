@@ -5,7 +5,7 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.send.message_check import Destination
-from rocketd.common.properties import encode_properties
+from rocketd.common.message_properties import encode_properties
 from rocketd.remoting.headers.client import SendMessageRequestHeader
 from rocketd.store.format.message import PutStatus
 from rocketd.store.format.record import decode_message

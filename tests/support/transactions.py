@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.send.processor import SendMessageProcessor
 from rocketd.broker.transaction.processor import EndTransactionProcessor
+from rocketd.common.message_properties import encode_properties
 from rocketd.common.names import TRANS_HALF_TOPIC
-from rocketd.common.properties import encode_properties
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.wire.codes import RequestCode
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand

@@ -83,7 +83,10 @@ offset = BuiltInProcessor(
     "admin.query.QueueOffsetProcessor",
 )
 lock = BuiltInProcessor(
-    "lock", "admin", (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ), "clients.queue_locks.QueueLockProcessor"
+    "lock",
+    "admin",
+    (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ),
+    "clients.queue_lock_requests.QueueLockProcessor",
 )
 admin = BuiltInProcessor(
     "admin",

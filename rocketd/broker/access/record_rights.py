@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from rocketd.acl.permissions import Permission, retry_topic
 from rocketd.broker.base import problems
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rocketd.store.base.errors import StoreError
 from rocketd.store.format.record import Buffer, MessageExt, decode_message
@@ -59,5 +59,5 @@ class RecordRights:
 def _topics_of(message: MessageExt) -> list[str]:
     """Return the topic of a message and, if it waits there for another topic, that one."""
     # In other topics a sender may set this property to anything.
-    real = message.properties_map().get(names.REAL_TOPIC) if message.topic in _WAITING else None
+    real = message.properties_map().get(props.REAL_TOPIC) if message.topic in _WAITING else None
     return [message.topic] if real is None else [message.topic, real]

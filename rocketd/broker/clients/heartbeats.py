@@ -8,7 +8,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.broker.base import problems
-from rocketd.broker.base.turns import MOST_PER_CONNECTION, Steps, Turns
+from rocketd.broker.base.interleaved_work import MOST_PER_CONNECTION, Steps, Turns
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.parts import ClientParts
 from rocketd.broker.tables.new_names import NewNameLimit

@@ -5,7 +5,7 @@ from typing import Protocol
 from rocketd.broker.clients.broker_to_client import BrokerToClient
 from rocketd.broker.clients.consumers import ConsumerManager
 from rocketd.broker.clients.producers import ProducerManager
-from rocketd.broker.clients.rebalance_lock import RebalanceLockManager
+from rocketd.broker.clients.queue_lock_table import RebalanceLockManager
 from rocketd.broker.send.parts import SendParts
 from rocketd.broker.tables.parts import QueueWatch, TableParts
 

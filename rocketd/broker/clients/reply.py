@@ -16,9 +16,9 @@ from rocketd.broker.send.answers import STORED_CODES
 from rocketd.broker.send.durability import Durability
 from rocketd.broker.send.message_builder import sent_delay_level, waits
 from rocketd.broker.send.message_check import MessageCheck, choose_queue
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.logs.throttle import ThrottledLog
-from rocketd.common.properties import decode_properties, encode_properties
+from rocketd.common.message_properties import decode_properties, encode_properties
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
 from rocketd.remoting.errors import RemotingError, RequestError
@@ -91,15 +91,15 @@ class ReplyMessageProcessor:
 
     def _push(self, reply: Reply, now_ms: int) -> None:
         table = decode_properties(reply.header.properties)
-        client_id = table.get(names.REPLY_TO_CLIENT)
+        client_id = table.get(props.REPLY_TO_CLIENT)
         if client_id is None:
-            self._pushed(reply, f"reply message properties[{names.REPLY_TO_CLIENT}] is null")
+            self._pushed(reply, f"reply message properties[{props.REPLY_TO_CLIENT}] is null")
             return
         connection = self._broker.producers.find_connection(client_id)
         if connection is None:
             self._pushed(reply, f"push reply message fail, channel of <{client_id}> not found.")
             return
-        table[names.PUSH_REPLY_TIME] = str(now_ms)
+        table[props.PUSH_REPLY_TIME] = str(now_ms)
         request = RemotingCommand(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._push_fields(reply, table, now_ms), reply.body
         )
@@ -198,7 +198,7 @@ class ReplyMessageProcessor:
         header = reply.header
         text = header.properties or ""
         table = decode_properties(text)
-        is_changed = names.DELAY in table or text.endswith("\0")
+        is_changed = props.DELAY in table or text.endswith("\0")
         properties = (encode_properties(table) if is_changed else text).encode()
         tags_code, keys = dispatch_properties(properties)
         message = MessageInner(
@@ -214,9 +214,9 @@ class ReplyMessageProcessor:
             properties,
             tags_code,
             keys,
-            waits(table.get(names.WAIT)),
+            waits(table.get(props.WAIT)),
         )
-        if names.DELAY in table:
+        if props.DELAY in table:
             self._broker.message_builder.delay(message, table, self._broker.now_ms())
             message.properties = encode_properties(table).encode()
         return message

@@ -13,7 +13,7 @@ from rocketd.broker.metrics.traffic import TrafficMetrics
 from rocketd.broker.registration import Registration
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.metrics.endpoint import MetricsEndpoint
-from rocketd.metrics.serving import ServingMetrics
+from rocketd.metrics.server_metrics import ServingMetrics
 from rocketd.remoting.serving.server import RemotingServer
 
 

@@ -4,9 +4,9 @@ Counterpart: `PullMessageProcessor.generateOffsetMovedEvent`, `OffsetMovedEvent`
 """
 
 from rocketd.broker.pull.parts import PullParts
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import encode_properties
 from rocketd.common.names import OFFSET_MOVED_EVENT
-from rocketd.common.properties import encode_properties
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.headers.client import PullMessageRequestHeader
 from rocketd.store.format.message import MessageInner
@@ -26,7 +26,7 @@ def offset_moved_event(broker: PullParts, header: PullMessageRequestHeader, new_
         "offsetNew": new_offset,
         "offsetRequest": header.queue_offset,
     }
-    properties = encode_properties({names.KEYS: group, names.DELAY: "0", names.TAGS: group}).encode()
+    properties = encode_properties({props.KEYS: group, props.DELAY: "0", props.TAGS: group}).encode()
     tags_code, keys = dispatch_properties(properties)
     return MessageInner(
         OFFSET_MOVED_EVENT,

@@ -7,16 +7,16 @@ Counterpart: the message building of `TransactionalMessageBridge`, `EndTransacti
 """
 
 from rocketd.broker.base.restored_message import restored_message
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, is_storable
-from rocketd.common.properties import (
+from rocketd.common.message_properties import (
     MAX_LENGTH,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     decode_properties,
     encode_properties,
 )
+from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, is_storable
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, reset_transaction_value
 from rocketd.store.format.message import MessageInner, PutResult
 from rocketd.store.format.properties import dispatch_properties
@@ -26,7 +26,7 @@ QUEUE_ID = 0
 """The one queue of each of the three topics: half messages, op messages, and half messages given up."""
 END_TAG = "d"
 _END_PROPERTIES = PROPERTY_SEPARATOR.join(
-    (f"{names.WAIT}{NAME_VALUE_SEPARATOR}true", f"{names.TAGS}{NAME_VALUE_SEPARATOR}{END_TAG}")
+    (f"{props.WAIT}{NAME_VALUE_SEPARATOR}true", f"{props.TAGS}{NAME_VALUE_SEPARATOR}{END_TAG}")
 ).encode()
 
 
@@ -36,9 +36,9 @@ def is_transactional(table: dict[str, str], reconsume_times: int) -> bool:
     Consumers before 4.6.1 leave the transaction mark on messages they send back for a retry; those are not half
     messages.
     """
-    if table.get(names.TRAN_MSG, "").lower() != "true":
+    if table.get(props.TRAN_MSG, "").lower() != "true":
         return False
-    return reconsume_times <= 0 or table.get(names.DELAY, "0") in ("", "0")
+    return reconsume_times <= 0 or table.get(props.DELAY, "0") in ("", "0")
 
 
 def turn_into_half(message: MessageInner, sent_properties: str, topic: str, queue_id: int) -> None:
@@ -47,11 +47,11 @@ def turn_into_half(message: MessageInner, sent_properties: str, topic: str, queu
     ``topic`` and ``queue_id`` are its destination, ``sent_properties`` the properties of the request.
     """
     table = decode_properties(message.properties.decode())
-    wait = decode_properties(sent_properties).get(names.WAIT)
+    wait = decode_properties(sent_properties).get(props.WAIT)
     if wait is not None:
-        table[names.WAIT] = wait  # ordinary messages are stored without WAIT
-    table[names.REAL_TOPIC] = topic
-    table[names.REAL_QID] = str(queue_id)
+        table[props.WAIT] = wait  # ordinary messages are stored without WAIT
+    table[props.REAL_TOPIC] = topic
+    table[props.REAL_QID] = str(queue_id)
     message.topic = TRANS_HALF_TOPIC
     message.queue_id = QUEUE_ID
     message.sys_flag = reset_transaction_value(message.sys_flag, TRANSACTION_NOT)
@@ -109,7 +109,7 @@ def question(half: MessageExt, table: dict[str, str], result: PutResult) -> byte
     Raises ValueError if the properties do not name a valid destination.
     """
     topic, queue_id = destination(table)
-    message = _again(half, {**table, names.WAIT: "false"})
+    message = _again(half, {**table, props.WAIT: "false"})
     if len(message.properties) > MAX_LENGTH:
         message = _again(half, table)
     message.topic, message.queue_id = topic, queue_id
@@ -121,12 +121,12 @@ def destination(table: dict[str, str]) -> tuple[str, int]:
 
     Raises ValueError if the properties do not hold valid ones.
     """
-    topic = table.get(names.REAL_TOPIC, "")
+    topic = table.get(props.REAL_TOPIC, "")
     if not is_storable(topic):
-        raise ValueError(f"its property {names.REAL_TOPIC} is {topic!r:.200}")
-    queue_id = int(table.get(names.REAL_QID, ""))
+        raise ValueError(f"its property {props.REAL_TOPIC} is {topic!r:.200}")
+    queue_id = int(table.get(props.REAL_QID, ""))
     if not 0 <= queue_id < 2**31:
-        raise ValueError(f"its property {names.REAL_QID} is {queue_id}")
+        raise ValueError(f"its property {props.REAL_QID} is {queue_id}")
     return topic, queue_id
 
 

@@ -14,10 +14,9 @@ from typing import Any, Final
 from rocketd.broker.base import problems
 from rocketd.broker.base.parts import Timing
 from rocketd.broker.send.message_check import Destination
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.names import DLQ_PREFIX, SCHEDULE_TOPIC
-from rocketd.common.properties import (
+from rocketd.common.message_properties import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     TIMERS,
@@ -26,6 +25,7 @@ from rocketd.common.properties import (
     join_entries,
     property_entries,
 )
+from rocketd.common.names import DLQ_PREFIX, SCHEDULE_TOPIC
 from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.remoting.headers.client import SendMessageRequestHeader
 from rocketd.store.format.message import MessageInner
@@ -37,13 +37,13 @@ _BATCH_HEAD = Struct(">i8xii")
 _TAG_CACHE_LIMIT = 10_000
 
 # Position of the value in an entry of ``property_entries``.
-_KEYS_AT: Final = len(names.KEYS) + 1
-_TAGS_AT: Final = len(names.TAGS) + 1
-_UNIQ_KEY_AT: Final = len(names.UNIQ_KEY) + 1
-_WAIT_AT: Final = len(names.WAIT) + 1
+_KEYS_AT: Final = len(props.KEYS) + 1
+_TAGS_AT: Final = len(props.TAGS) + 1
+_UNIQ_KEY_AT: Final = len(props.UNIQ_KEY) + 1
+_WAIT_AT: Final = len(props.WAIT) + 1
 
-_DELAY_MARK: Final = (names.DELAY + NAME_VALUE_SEPARATOR).encode()
-_TIMER_MARK: Final = names.TIMER_PREFIX.encode()
+_DELAY_MARK: Final = (props.DELAY + NAME_VALUE_SEPARATOR).encode()
+_TIMER_MARK: Final = props.TIMER_PREFIX.encode()
 
 _NUMBER = re.compile(r"[+-]?\d+")
 _INTS: Final = range(-(2**31), 2**31)
@@ -61,7 +61,7 @@ class MessageBuilder:
     """
 
     def __init__(self, cluster_name: str, delays_ms: list[int], timers: Timing | None = None) -> None:
-        self._cluster_entry = names.CLUSTER + NAME_VALUE_SEPARATOR + cluster_name
+        self._cluster_entry = props.CLUSTER + NAME_VALUE_SEPARATOR + cluster_name
         self._delays_ms = delays_ms
         self._timers = timers
         self._tags_codes: dict[str, int] = {}
@@ -80,15 +80,15 @@ class MessageBuilder:
         """
         text: str = header.properties or ""
         entries = property_entries(text)
-        entry = entries.pop(names.WAIT, None)
+        entry = entries.pop(props.WAIT, None)
         wait = None if entry is None else entry[_WAIT_AT:]
-        entry = entries.get(names.TAGS)
+        entry = entries.get(props.TAGS)
         tags = None if entry is None else entry[_TAGS_AT:]
-        entry = entries.get(names.UNIQ_KEY)
+        entry = entries.get(props.UNIQ_KEY)
         unique_key = None if entry is None else entry[_UNIQ_KEY_AT:]
-        entry = entries.get(names.KEYS)
+        entry = entries.get(props.KEYS)
         keys = None if entry is None else entry[_KEYS_AT:]
-        entries[names.CLUSTER] = self._cluster_entry
+        entries[props.CLUSTER] = self._cluster_entry
         message = MessageInner(
             destination.topic,
             destination.queue_id,
@@ -104,11 +104,11 @@ class MessageBuilder:
             index_keys(unique_key, keys),
             waits(wait),
         )
-        if names.DELAY in entries or names.TIMER_PREFIX in text:
+        if props.DELAY in entries or props.TIMER_PREFIX in text:
             table = decode_properties(PROPERTY_SEPARATOR.join(entries.values()))
             self.delay(message, table, now_ms)
             if wait is not None and message.topic != destination.topic:
-                table[names.WAIT] = wait  # Apache encodes the properties of redirected messages after putting WAIT back
+                table[props.WAIT] = wait  # Apache encodes the properties of redirected messages after putting WAIT back
             message.properties = encode_properties(table).encode()
         else:
             message.properties = join_entries(entries).encode()
@@ -125,7 +125,7 @@ class MessageBuilder:
         """
         if message.topic.startswith(DLQ_PREFIX):
             _drop_timers(table)
-            table[names.DELAY] = "0"
+            table[props.DELAY] = "0"
             return
         is_half = message.sys_flag & TRANSACTION_PREPARED
         level = sent_delay_level(table)
@@ -141,9 +141,9 @@ class MessageBuilder:
             return
         _drop_timers(table)
         level = min(level, len(self._delays_ms))
-        table[names.DELAY] = str(level)
-        table[names.REAL_TOPIC] = message.topic
-        table[names.REAL_QID] = str(message.queue_id)
+        table[props.DELAY] = str(level)
+        table[props.REAL_TOPIC] = message.topic
+        table[props.REAL_QID] = str(message.queue_id)
         message.topic = SCHEDULE_TOPIC
         message.queue_id = level - 1
         message.tags_code = now_ms + self._delays_ms[level - 1]
@@ -158,13 +158,13 @@ class MessageBuilder:
         """
         text: str = header.properties or ""
         entries = property_entries(text)
-        entry = entries.get(names.WAIT)
+        entry = entries.get(props.WAIT)
         wait = None if entry is None else entry[_WAIT_AT:]
         is_waiting = waits(wait)
-        entries[names.CLUSTER] = self._cluster_entry
+        entries[props.CLUSTER] = self._cluster_entry
         common = join_entries(entries).encode()
         separated = PROPERTY_SEPARATOR.encode() + common
-        has_keys = names.UNIQ_KEY in entries or names.KEYS in entries or names.TAGS in entries
+        has_keys = props.UNIQ_KEY in entries or props.KEYS in entries or props.TAGS in entries
         topic = destination.topic
         queue_id: Any = destination.queue_id
         sys_flag: Any = header.sys_flag | destination.flags
@@ -248,11 +248,11 @@ def delay_level(table: dict[str, str]) -> int:
 
     Raises ValueError if it is not a whole number of 32 bits.
     """
-    text = table.get(names.DELAY)
+    text = table.get(props.DELAY)
     if text is None:
         return 0
     if _NUMBER.fullmatch(text) is None or (level := int(text)) not in _INTS:
-        raise ValueError(f"its property {names.DELAY} is {text!r:.50}")
+        raise ValueError(f"its property {props.DELAY} is {text!r:.50}")
     return level
 
 
@@ -262,5 +262,5 @@ def sent_delay_level(table: dict[str, str]) -> int:
         return delay_level(table)
     except ValueError:
         raise problems.PROPERTY_ILLEGAL.error(
-            name=names.DELAY, wanted="a whole number of 32 bits", found=f"{table[names.DELAY]!r:.50}"
+            name=props.DELAY, wanted="a whole number of 32 bits", found=f"{table[props.DELAY]!r:.50}"
         ) from None

@@ -13,8 +13,8 @@ from rocketd.broker.base import problems
 from rocketd.broker.send.half_messages import is_transactional
 from rocketd.broker.tables.parts import TableParts
 from rocketd.common import names
+from rocketd.common.message_properties import TIMERS, TRAN_MSG, decode_properties
 from rocketd.common.permission import WRITE, describe, is_writable
-from rocketd.common.properties import TIMERS, TRAN_MSG, decode_properties
 from rocketd.common.sysflag import MULTI_TAGS, TRANSACTION_PREPARED, topic_sys_flag
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.errors import RequestError

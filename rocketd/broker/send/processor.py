@@ -21,7 +21,7 @@ from rocketd.broker.send.message_builder import BatchFormatError, MessageBuilder
 from rocketd.broker.send.message_check import Destination, MessageCheck, added_flags, choose_queue
 from rocketd.broker.send.parts import SendParts
 from rocketd.broker.tables.settlement import NewNameSettlement
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.remoting import problems as remoting_problems
 from rocketd.remoting.errors import RequestError
@@ -162,7 +162,7 @@ class SendMessageProcessor:
         connection = request.connection
         destination = self._check.destination(header, request.version, connection.address, now_ms)
         request.queue_id = destination.queue_id
-        if header.properties and names.TRAN_MSG in header.properties and self._check.is_half_message(header):
+        if header.properties and props.TRAN_MSG in header.properties and self._check.is_half_message(header):
             header.sys_flag |= TRANSACTION_PREPARED  # prevents a delay before the commit
             message = self._builder.single(header, destination, connection.host, body, now_ms)
             turn_into_half(message, header.properties, destination.topic, destination.queue_id)

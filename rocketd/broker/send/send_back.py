@@ -13,10 +13,10 @@ from zope.interface import implementer
 from rocketd.broker.base import problems
 from rocketd.broker.base.hook_contexts import ConsumeMessageContext
 from rocketd.broker.send.parts import SendParts
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import encode_properties
 from rocketd.common.names import dlq_topic, retry_topic
 from rocketd.common.permission import is_writable
-from rocketd.common.properties import encode_properties
 from rocketd.common.record_host import offset_message_id
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.errors import RequestError
@@ -71,7 +71,7 @@ class SendBackProcessor:
         result = broker.store.put_messages([message])[0]
         if result.status is not PutStatus.PUT_OK:
             raise RequestError(ResponseCode.SYSTEM_ERROR, result.status.value)
-        origin = stored.properties_map().get(names.RETRY_TOPIC, stored.topic)
+        origin = stored.properties_map().get(props.RETRY_TOPIC, stored.topic)
         broker.broker_stats.count_send_back(header.group, origin, message, result)
         if broker.message_hooks.consume:
             broker.message_hooks.after_consume(
@@ -110,14 +110,14 @@ class SendBackProcessor:
     def _build(self, stored: MessageExt, topic: str, queue_id: int, level: int) -> MessageInner:
         broker = self._broker
         table = stored.properties_map()
-        for name in (names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET):
+        for name in (props.INNER_MULTI_DISPATCH, props.INNER_MULTI_QUEUE_OFFSET):
             # The further queues have the message already, and their consumers did not fail.
             table.pop(name, None)
-        table.setdefault(names.RETRY_TOPIC, stored.topic)
-        table[names.WAIT] = "false"
-        table[names.DELAY] = str(level)
-        if not table.get(names.ORIGIN_MESSAGE_ID, "").strip():
-            table[names.ORIGIN_MESSAGE_ID] = offset_message_id(stored.store_host, stored.physical_offset)
+        table.setdefault(props.RETRY_TOPIC, stored.topic)
+        table[props.WAIT] = "false"
+        table[props.DELAY] = str(level)
+        if not table.get(props.ORIGIN_MESSAGE_ID, "").strip():
+            table[props.ORIGIN_MESSAGE_ID] = offset_message_id(stored.store_host, stored.physical_offset)
         message = MessageInner(
             topic,
             queue_id,
@@ -129,8 +129,8 @@ class SendBackProcessor:
             0,
             bytes(stored.body),
             b"",
-            broker.message_builder.tags_code(table.get(names.TAGS)),
-            index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
+            broker.message_builder.tags_code(table.get(props.TAGS)),
+            index_keys(table.get(props.UNIQ_KEY), table.get(props.KEYS)),
             wait=False,
         )
         broker.message_builder.delay(message, table, broker.now_ms())

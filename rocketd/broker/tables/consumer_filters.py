@@ -22,7 +22,7 @@ from rocketd.broker.tables.consumer_filter_file import (
 from rocketd.broker.tables.expression_filter import ConsumerFilter
 from rocketd.broker.tables.subscriptions import is_tag_type
 from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.table_writer import TableWriter
 from rocketd.filter.bloom import BloomFilter
 from rocketd.filter.expressions import SelectorError

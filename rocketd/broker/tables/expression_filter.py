@@ -8,7 +8,7 @@ Counterpart: `ConsumerFilterData`, `ExpressionMessageFilter`, `ExpressionForRetr
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from rocketd.common.properties import RETRY_TOPIC, find_property
+from rocketd.common.message_properties import RETRY_TOPIC, find_property
 from rocketd.filter.bloom import is_hit, mask_of
 from rocketd.filter.selector import Selector
 from rocketd.store.format.message import PropertiesFilter, UnitFilter

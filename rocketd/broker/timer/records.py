@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketd.broker.base.restored_message import restored_message
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import MAX_LENGTH, encode_properties, find_property
 from rocketd.common.names import TIMER_TOPIC, TRANS_HALF_TOPIC
-from rocketd.common.properties import MAX_LENGTH, encode_properties, find_property
 from rocketd.store.base.errors import RecordError
 from rocketd.store.format.message import MessageInner
 from rocketd.store.format.record import decode_message, properties_of
@@ -22,12 +22,12 @@ from rocketd.store.format.record import decode_message, properties_of
 TIMER_DONE = "TIMER_DONE"
 """The property of a note: the number of queue offsets in its body, 8 bytes each."""
 
-_OUT_MS = names.TIMER_OUT_MS.encode()
-_DEL_UNIQKEY = names.TIMER_DEL_UNIQKEY.encode()
-_REAL_TOPIC = names.REAL_TOPIC.encode()
-_UNIQ_KEY = names.UNIQ_KEY.encode()
+_OUT_MS = props.TIMER_OUT_MS.encode()
+_DEL_UNIQKEY = props.TIMER_DEL_UNIQKEY.encode()
+_REAL_TOPIC = props.REAL_TOPIC.encode()
+_UNIQ_KEY = props.UNIQ_KEY.encode()
 _DONE = TIMER_DONE.encode()
-_DELAYS = (names.TIMER_DELAY_SEC.encode(), names.TIMER_DELAY_MS.encode())
+_DELAYS = (props.TIMER_DELAY_SEC.encode(), props.TIMER_DELAY_MS.encode())
 
 
 class Wait(NamedTuple):
@@ -94,7 +94,7 @@ def read_event(record: memoryview, physical_offset: int) -> Wait | Cancellation 
     due = find_property(properties, _OUT_MS)
     if due is None:
         if find_property(properties, _DONE) is None:
-            raise RecordError(f"it has neither {names.TIMER_OUT_MS} nor {TIMER_DONE}")
+            raise RecordError(f"it has neither {props.TIMER_OUT_MS} nor {TIMER_DONE}")
         body = decode_message(record).body
         if len(body) % 8:
             raise RecordError(f"its list of offsets has {len(body)} bytes, not a multiple of 8")
@@ -106,7 +106,7 @@ def read_event(record: memoryview, physical_offset: int) -> Wait | Cancellation 
         return Cancellation(identity_of(topic.decode("utf-8", "replace"), key, names_topic=True))
     due_ms = int(due)
     if not -(2**63) <= due_ms < 2**63:
-        raise ValueError(f"its property {names.TIMER_OUT_MS} is {due_ms}, which is not a time")
+        raise ValueError(f"its property {props.TIMER_OUT_MS} is {due_ms}, which is not a time")
     key_hash = hash_of(_identity(properties, find_property(properties, _UNIQ_KEY)))
     is_delay = any(find_property(properties, name) is not None for name in _DELAYS)
     return Wait(due_ms, physical_offset, key_hash, is_delay)
@@ -120,13 +120,13 @@ def message_to_deliver(record: memoryview, now_ms: int) -> MessageInner:
     """
     stored = decode_message(record)
     table = stored.properties_map()
-    topic = table.pop(names.REAL_TOPIC, "")
-    queue_id = int(table.pop(names.REAL_QID, 0))
+    topic = table.pop(props.REAL_TOPIC, "")
+    queue_id = int(table.pop(props.REAL_QID, 0))
     if not topic or topic in (TRANS_HALF_TOPIC, TIMER_TOPIC):
         raise RecordError(f"it has no topic to be delivered to, but {topic!r:.100}")
     plain = encode_properties(table).encode()
-    table.setdefault(names.TIMER_ENQUEUE_MS, str(stored.store_timestamp))
-    table[names.TIMER_DEQUEUE_MS] = str(now_ms)
+    table.setdefault(props.TIMER_ENQUEUE_MS, str(stored.store_timestamp))
+    table[props.TIMER_DEQUEUE_MS] = str(now_ms)
     return restored_message(stored, topic, queue_id, _fitting_properties(encode_properties(table).encode(), plain))
 
 
@@ -138,9 +138,9 @@ def message_to_roll(record: memoryview, due_ms: int) -> MessageInner:
     stored = decode_message(record)
     table = stored.properties_map()
     # The due time of a delayed message changes if the clock was set.
-    table[names.TIMER_OUT_MS] = str(due_ms)
-    table.setdefault(names.TIMER_ENQUEUE_MS, str(stored.store_timestamp))
-    table[names.TIMER_ROLL_TIMES] = str(int(table.get(names.TIMER_ROLL_TIMES, 0)) + 1)
+    table[props.TIMER_OUT_MS] = str(due_ms)
+    table.setdefault(props.TIMER_ENQUEUE_MS, str(stored.store_timestamp))
+    table[props.TIMER_ROLL_TIMES] = str(int(table.get(props.TIMER_ROLL_TIMES, 0)) + 1)
     properties = _fitting_properties(encode_properties(table).encode(), stored.properties)
     return restored_message(stored, TIMER_TOPIC, 0, properties)
 

@@ -13,17 +13,17 @@ from twisted.logger import Logger
 from rocketd.broker.base import problems
 from rocketd.broker.timer.parts import TimerParts
 from rocketd.broker.timer.records import identity_of
+from rocketd.common import message_properties as props
 from rocketd.common import permission
-from rocketd.common import properties as names
 from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.remoting.errors import RequestError
 from rocketd.store.format.message import MessageInner
 
 _TIMES = (
-    (names.TIMER_DELAY_SEC, 1_000, "seconds"),
-    (names.TIMER_DELAY_MS, 1, "milliseconds"),
-    (names.TIMER_DELIVER_MS, 0, "milliseconds since 1970"),
+    (props.TIMER_DELAY_SEC, 1_000, "seconds"),
+    (props.TIMER_DELAY_MS, 1, "milliseconds"),
+    (props.TIMER_DELIVER_MS, 0, "milliseconds since 1970"),
 )
 """Properties with a delay or a time, the first one present counts: name, milliseconds per unit (0 for a time), unit."""
 _NUMBER = re.compile(r"([+-]?)0*([0-9]+)", re.ASCII)
@@ -56,10 +56,10 @@ class TimerRedirect:
             return
         # The topic has to be known to tools, and to Apache's broker as one in use.
         self._broker.topics.create_topic_in_send_message_back(TIMER_TOPIC, 1, permission.READ | permission.WRITE, 0)
-        table[names.TIMER_OUT_MS] = str(due_ms)
-        table[names.REAL_TOPIC] = message.topic
-        table[names.REAL_QID] = str(message.queue_id)
-        cancels = table.get(names.TIMER_DEL_UNIQKEY)
+        table[props.TIMER_OUT_MS] = str(due_ms)
+        table[props.REAL_TOPIC] = message.topic
+        table[props.REAL_QID] = str(message.queue_id)
+        cancels = table.get(props.TIMER_DEL_UNIQKEY)
         if cancels is not None:
             self._coming[identity_of(message.topic, cancels, names_topic=True)] = (
                 self._broker.store.max_physical_offset()
@@ -74,9 +74,9 @@ class TimerRedirect:
         ``topic`` is used in the log only. Raises RequestError for a time beyond the limits, and for a cancellation
         without a future time.
         """
-        if names.TIMER_OUT_MS in table:
+        if props.TIMER_OUT_MS in table:
             return None  # it has been delivered once already
-        cancels = table.get(names.TIMER_DEL_UNIQKEY)
+        cancels = table.get(props.TIMER_DEL_UNIQKEY)
         due_ms = self._due_ms(table, now_ms)
         if due_ms is None and cancels is None:
             return None
@@ -85,7 +85,7 @@ class TimerRedirect:
         if due_ms is None or due_ms <= now_ms:
             if cancels is not None:
                 raise problems.TIMER_CANCELLATION.error(limit=self._limit_ms)
-            self._warn_of_seconds(table.get(names.REAL_TOPIC, topic), table, due_ms)
+            self._warn_of_seconds(table.get(props.REAL_TOPIC, topic), table, due_ms)
             return None
         if due_ms - now_ms > self._limit_ms:
             raise self._too_far(
@@ -120,7 +120,7 @@ class TimerRedirect:
 
     def _warn_of_seconds(self, topic: str, table: dict[str, str], due_ms: int | None) -> None:
         """Warn the operator of a time probably meant in seconds: its sender gets a success."""
-        if due_ms not in _LIKE_SECONDS or names.TIMER_DELIVER_MS not in table:
+        if due_ms not in _LIKE_SECONDS or props.TIMER_DELIVER_MS not in table:
             return
         self._odd_times.warn(
             "seconds",

@@ -16,7 +16,7 @@ from rocketd.broker.base.restored_message import restored_message
 from rocketd.broker.tables.implied_topics import make_topic_of
 from rocketd.broker.timer.delay_levels import DelayLevels
 from rocketd.broker.timer.parts import TimerParts
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.logs.throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.table_writer import TableWriter
@@ -242,14 +242,14 @@ class ScheduleMessageService:
 
     def _restore(self, stored: MessageExt) -> MessageInner | None:
         table = stored.properties_map()
-        topic = table.get(names.REAL_TOPIC)
+        topic = table.get(props.REAL_TOPIC)
         if not topic or topic == TRANS_HALF_TOPIC:
             self._log.error(
                 "the delayed message at {offset} has no topic to be delivered to",
                 offset=stored.physical_offset,
             )
             return None
-        queue_id = int(table.get(names.REAL_QID, 0))
+        queue_id = int(table.get(props.REAL_QID, 0))
         if not make_topic_of(self._broker, topic, queue_id, stored.physical_offset, stored.store_timestamp):
             self._events.warn("deleted", "a delayed message is not delivered: topic {topic} was deleted", topic=topic)
             return None

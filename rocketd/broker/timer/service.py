@@ -22,10 +22,10 @@ from rocketd.broker.timer.reader import TimerReader
 from rocketd.broker.timer.records import identity_in, message_to_deliver, message_to_roll, note_done
 from rocketd.broker.timer.redirect import TimerRedirect
 from rocketd.broker.timer.table import Row, TimerTable
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.logs.throttle import LogThrottle, ThrottledLog, event_log
+from rocketd.common.message_properties import find_property
 from rocketd.common.names import TIMER_TOPIC
-from rocketd.common.properties import find_property
 from rocketd.store.base.errors import StoreError
 from rocketd.store.format.message import MessageInner, PutStatus
 from rocketd.store.format.record import store_timestamp_of
@@ -292,7 +292,7 @@ class TimerMessageService:
             has_topic = make_topic_of(self._broker, topic, message.queue_id, offset, stored_ms)
         else:
             # The copy would be younger than the deletion.
-            topic = (find_property(message.properties, names.REAL_TOPIC.encode()) or b"").decode("utf-8", "replace")
+            topic = (find_property(message.properties, props.REAL_TOPIC.encode()) or b"").decode("utf-8", "replace")
             has_topic = not is_topic_deleted(self._broker, topic, offset, stored_ms)
         if not has_topic:
             self._events.warn("deleted", "a timed message is not delivered: topic {topic} was deleted", topic=topic)

@@ -20,11 +20,11 @@ from rocketd.broker.tables.implied_topics import is_topic_deleted
 from rocketd.broker.transaction.copy_search import CopySearch
 from rocketd.broker.transaction.half_copies import HalfCopies
 from rocketd.broker.transaction.op_messages import LateEnds, OpMessages, read_queue
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.logs.throttle import event_log
+from rocketd.common.message_properties import MAX_LENGTH
 from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
-from rocketd.common.properties import MAX_LENGTH
 from rocketd.store.base.errors import RecordSoughtError
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
 from rocketd.store.format.record import MessageExt
@@ -135,7 +135,7 @@ class HalfMessageCheck:
 
         A message with CHECK_IMMUNITY_TIME_IN_SECONDS does not hold up the others.
         """
-        if names.CHECK_IMMUNITY_TIME_IN_SECONDS in table:
+        if props.CHECK_IMMUNITY_TIME_IN_SECONDS in table:
             return False
         timeout_ms: int = self._settings.transaction_time_out
         return 0 <= self._age_ms(half) < timeout_ms
@@ -148,12 +148,12 @@ class HalfMessageCheck:
         if newer is not None:
             self._copies.add(newer, half.physical_offset)
             return True
-        first = table.get(names.TRAN_PREPARED_QUEUE_OFFSET)
+        first = table.get(props.TRAN_PREPARED_QUEUE_OFFSET)
         return first is not None and self._ops.take_first(_number(first))
 
     def _settle(self, half: MessageExt, table: dict[str, str]) -> bool:
         """Check, renew or give up a half message that has not ended. False if a message could not be stored."""
-        topic = table.get(names.REAL_TOPIC, "")
+        topic = table.get(props.REAL_TOPIC, "")
         if is_topic_deleted(self._broker, topic, half.physical_offset, half.store_timestamp):
             # A copy would be younger than the deletion.
             self._events.warn(
@@ -163,16 +163,16 @@ class HalfMessageCheck:
                 topic=topic,
             )
             return True
-        checks = table.get(names.TRANSACTION_CHECK_TIMES)
+        checks = table.get(props.TRANSACTION_CHECK_TIMES)
         age_ms = self._age_ms(half)
         reserved_ms = self._broker.settings.store.file_reserved_time * _HOUR_MS
         if age_ms > reserved_ms or (checks is not None and _number(checks) >= self._settings.transaction_check_max):
             return self._give_up(half, table)
-        immunity = table.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
+        immunity = table.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if immunity is not None and age_ms < self._immunity_ms(immunity):
-            table.setdefault(names.TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
+            table.setdefault(props.TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
             return self._renew(half, half_messages.renewed(half, table)) is not None
-        asked = {**table, names.TRANSACTION_CHECK_TIMES: str(1 if checks is None else _number(checks) + 1)}
+        asked = {**table, props.TRANSACTION_CHECK_TIMES: str(1 if checks is None else _number(checks) + 1)}
         message = half_messages.renewed(half, asked)
         if len(message.properties) > MAX_LENGTH:  # there is no room for the count
             asked = table
@@ -203,9 +203,9 @@ class HalfMessageCheck:
             "the half message {offset} of group {group} for topic {topic} is given up after {checks} checks and {age} ms; "
             "it is in {kept} now",
             offset=half.queue_offset,
-            group=table.get(names.PGROUP),
-            topic=table.get(names.REAL_TOPIC),
-            checks=table.get(names.TRANSACTION_CHECK_TIMES, 0),
+            group=table.get(props.PGROUP),
+            topic=table.get(props.REAL_TOPIC),
+            checks=table.get(props.TRANSACTION_CHECK_TIMES, 0),
             age=self._age_ms(half),
             kept=TRANS_CHECK_MAX_TIME_TOPIC,
         )

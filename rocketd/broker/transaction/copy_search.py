@@ -7,7 +7,7 @@ would let the message be committed twice.
 from collections.abc import Iterator
 
 from rocketd.broker.transaction.op_messages import read_queue
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.names import TRANS_HALF_TOPIC
 from rocketd.store.base.errors import RecordSoughtError
 from rocketd.store.format.record import MessageExt
@@ -47,7 +47,7 @@ class CopySearch:
 
     def _take_in(self, message: MessageExt) -> None:
         table = message.properties_map()
-        if names.TRANSACTION_CHECK_TIMES in table or names.TRAN_PREPARED_QUEUE_OFFSET in table:
+        if props.TRANSACTION_CHECK_TIMES in table or props.TRAN_PREPARED_QUEUE_OFFSET in table:
             self._newest[_key(message, table)] = message.physical_offset
 
     def newer(self, half: MessageExt, table: dict[str, str]) -> int | None:
@@ -59,10 +59,10 @@ class CopySearch:
 def _key(message: MessageExt, table: dict[str, str]) -> _Key:
     """Return the fields all copies of a message share, and two messages do not."""
     return (
-        table.get(names.UNIQ_KEY, ""),
+        table.get(props.UNIQ_KEY, ""),
         message.born_timestamp,
         message.born_host,
         message.body_crc,
-        table.get(names.REAL_TOPIC),
-        table.get(names.REAL_QID),
+        table.get(props.REAL_TOPIC),
+        table.get(props.REAL_QID),
     )

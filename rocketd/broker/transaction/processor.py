@@ -19,10 +19,10 @@ from rocketd.broker.send.message_builder import delay_level
 from rocketd.broker.tables.implied_topics import is_topic_deleted, make_topic_of
 from rocketd.broker.transaction.parts import TransactionParts
 from rocketd.broker.transaction.service import End
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.logs.throttle import event_log
+from rocketd.common.message_properties import encode_properties
 from rocketd.common.names import TRANS_HALF_TOPIC
-from rocketd.common.properties import encode_properties
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.client import (
@@ -160,7 +160,7 @@ class EndTransactionProcessor:
         return half
 
     def _check(self, header: EndTransactionRequestHeader, half: MessageExt, table: dict[str, str]) -> None:
-        if table.get(names.PGROUP) != header.producer_group:
+        if table.get(props.PGROUP) != header.producer_group:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.queue_offset != header.tran_state_table_offset:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
@@ -188,7 +188,7 @@ class EndTransactionProcessor:
                 offset=half.physical_offset,
                 error=error,
             )
-            del table[names.DELAY]
+            del table[props.DELAY]
         self._broker.message_builder.delay(message, table, self._broker.now_ms())
         if message.topic != topic:
             message.properties = encode_properties(table).encode()
@@ -229,7 +229,7 @@ class ResumeCheckProcessor:
         topic, _ = half_messages.destination(table)
         if is_topic_deleted(self._broker, topic, stored.physical_offset, stored.store_timestamp):
             raise ValueError(f"topic {topic} was deleted")
-        table[names.TRANSACTION_CHECK_TIMES] = "0"
+        table[props.TRANSACTION_CHECK_TIMES] = "0"
         message = half_messages.renewed(stored, table)
         message.topic, message.queue_id = TRANS_HALF_TOPIC, QUEUE_ID
         return message

@@ -19,7 +19,7 @@ from rocketd.broker.transaction.check import NEVER_STORED, HalfMessageCheck
 from rocketd.broker.transaction.copy_search import CopySearch
 from rocketd.broker.transaction.half_copies import HalfCopies
 from rocketd.broker.transaction.op_messages import LateEnds
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.common.names import TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
@@ -207,7 +207,7 @@ class TransactionService:
 
         Never raises: the copy is checked again anyway.
         """
-        group = table.get(names.PGROUP, "")
+        group = table.get(props.PGROUP, "")
         connection = self._broker.producers.available_connection(group)
         if connection is None:
             self._peer_log.warn("no producer", "group {group} has no producer to ask about a half message", group=group)
@@ -225,7 +225,7 @@ class TransactionService:
 
     def _ask_at(self, connection: IConnection, half: MessageExt, table: dict[str, str], result: PutResult) -> None:
         broker = self._broker
-        key = table.get(names.UNIQ_KEY)
+        key = table.get(props.UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=result.queue_offset,
             commit_log_offset=result.physical_offset,

@@ -15,7 +15,7 @@ handled or hands them out, and stores per queue the offset of the next message t
   `handler` calls the application, with the hooks of `hook_calls` around it, and makes an `Outcome` of the result.
   `chunks`: several messages for one thread, if the handler is a fast plain function. See below.
 - `retries`: `send_back` and `retry_sender` return messages that are to come again to their broker, or else to any broker.
-  `dead_letters` reads those that will not, and `redrive` sends them again.
+  `dead_letter_reader` reads those that will not, and `redrive` sends them again.
 - `pulling`: `assigned_queue.AssignedQueue` is one queue of the share. It has a `process_queue.ProcessQueue` (`held`) with
   the messages pulled but not finished, and a `queue_puller.QueuePuller`, which runs long polls one after the other.
   `queue_locks` asks the brokers for exclusive queues (order `queue`).

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from rocketd.client import admin
-from rocketd.client.consumer.retries.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterReader
+from rocketd.client.consumer.retries.dead_letter_reader import DeadLetter, DeadLetterFilter, DeadLetterReader
 from rocketd.client.faces.admin import AdminFace
 from rocketd.client.faces.sync_lifecycle import SyncLifecycle, engines
 

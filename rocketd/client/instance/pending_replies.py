@@ -6,7 +6,7 @@ Counterpart: `RequestFutureHolder` (Apache). Reactor thread.
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from rocketd.common.properties import CORRELATION_ID, decode_properties
+from rocketd.common.message_properties import CORRELATION_ID, decode_properties
 from rocketd.remoting.headers.client import ReplyMessageRequestHeader
 
 

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 
 from rocketd.client.instance.members import ConsumerMember, ProducerMember
 from rocketd.client.instance.pending_replies import PendingReplies
-from rocketd.common.properties import PGROUP, decode_properties
+from rocketd.common.message_properties import PGROUP, decode_properties
 from rocketd.remoting.bodies.admin import GetConsumerStatusBody, ResetOffsetBody
 from rocketd.remoting.calling.client_connection import ClientConnection
 from rocketd.remoting.errors import RequestError

@@ -20,7 +20,7 @@ from rocketd.client.errors import (
 from rocketd.client.messages.lease import LEASE, Lease
 from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.client.settings.option_names import OF_MESSAGES, check_names
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.names import NOT_ALLOWED_SEND_TOPICS
 from rocketd.protocol.message import property_table
 from rocketd.protocol.send import SendResult, SendStatus
@@ -125,8 +125,8 @@ class Message(msgspec.Struct, Generic[T], metaclass=_MessageType):
                 raise IllegalMessageError(
                     f"property {name!r} is {value!r}: neither name nor value may be empty or blank"
                 )
-        if not names.RESERVED.isdisjoint(self.properties):
-            reserved = names.RESERVED.intersection(self.properties)
+        if not props.RESERVED.isdisjoint(self.properties):
+            reserved = props.RESERVED.intersection(self.properties)
             raise IllegalMessageError(f"properties that are reserved: {', '.join(sorted(reserved))}")
 
     def wire_properties(self, unique_key: str) -> dict[str, str]:
@@ -134,11 +134,11 @@ class Message(msgspec.Struct, Generic[T], metaclass=_MessageType):
         keys = KEY_SEPARATOR.join(self.keys) if self.keys else None
         table = property_table(self.properties, self.tags, keys, self.delay_level)
         if self.deliver_at is not None:
-            table[names.TIMER_DELIVER_MS] = str(int(self.deliver_at.timestamp() * 1000))
+            table[props.TIMER_DELIVER_MS] = str(int(self.deliver_at.timestamp() * 1000))
         if self.deliver_after is not None:
-            table[names.TIMER_DELAY_MS] = str(int(milliseconds("deliver_after", self.deliver_after, zero=True)))
-        table[names.UNIQ_KEY] = unique_key
-        table[names.WAIT] = "true" if self.wait_stored else "false"
+            table[props.TIMER_DELAY_MS] = str(int(milliseconds("deliver_after", self.deliver_after, zero=True)))
+        table[props.UNIQ_KEY] = unique_key
+        table[props.WAIT] = "true" if self.wait_stored else "false"
         return table
 
 
@@ -155,7 +155,7 @@ def _check_text(what: str, text: object, of: str | None = None) -> None:
         what = f"{what} {of!r}"
     if not isinstance(text, str):
         raise IllegalMessageError(f"{what} is {text!r}: it has to be text")
-    if names.NAME_VALUE_SEPARATOR in text or names.PROPERTY_SEPARATOR in text:
+    if props.NAME_VALUE_SEPARATOR in text or props.PROPERTY_SEPARATOR in text:
         raise IllegalMessageError(f"{what} {text!r}: \\x01 and \\x02 separate properties")
     try:
         text.encode()
@@ -204,12 +204,12 @@ class ReceivedMessage(msgspec.Struct, Generic[T], dict=True):
     @property
     def tags(self) -> str | None:
         """The tag."""
-        return self.properties.get(names.TAGS)
+        return self.properties.get(props.TAGS)
 
     @property
     def keys(self) -> list[str]:
         """The words to find it by."""
-        return [key for key in self.properties.get(names.KEYS, "").split(KEY_SEPARATOR) if key]
+        return [key for key in self.properties.get(props.KEYS, "").split(KEY_SEPARATOR) if key]
 
     @property
     def born_at(self) -> datetime:
@@ -224,4 +224,4 @@ class ReceivedMessage(msgspec.Struct, Generic[T], dict=True):
     @property
     def transaction_id(self) -> str | None:
         """Unique key of the half message, if it was sent in a transaction."""
-        return self.properties.get(names.UNIQ_KEY) if names.TRAN_MSG in self.properties else None
+        return self.properties.get(props.UNIQ_KEY) if props.TRAN_MSG in self.properties else None

@@ -11,8 +11,8 @@ from rocketd.client.errors import IllegalMessageError
 from rocketd.client.messages.codec import CONTENT_TYPE, Codec, check_content_type
 from rocketd.client.messages.message import ReceivedMessage, T
 from rocketd.client.messages.namespace import without_namespace
-from rocketd.common import properties as names
-from rocketd.common.properties import decode_properties
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.common.sysflag import (
     COMPRESSED,
@@ -107,10 +107,10 @@ def received_message(
             f"message {offset_msg_id} of {queue}: the codec raised {type(error).__name__}: {error}"
         ) from error
     return ReceivedMessage(
-        topic=without_namespace(namespace, table.get(names.RETRY_TOPIC, record.topic)),
+        topic=without_namespace(namespace, table.get(props.RETRY_TOPIC, record.topic)),
         body=body,
         properties=table,
-        msg_id=table.get(names.UNIQ_KEY, offset_msg_id),
+        msg_id=table.get(props.UNIQ_KEY, offset_msg_id),
         offset_msg_id=offset_msg_id,
         queue=queue,
         queue_offset=record.queue_offset,

@@ -15,9 +15,9 @@ from rocketd.client.errors import IllegalMessageError, MessageTooLargeError
 from rocketd.client.messages.codec import CONTENT_TYPE, Codec, content_type_of
 from rocketd.client.messages.message import Message, T, check_is_message
 from rocketd.client.messages.namespace import with_namespace
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.names import RETRY_PREFIX
-from rocketd.common.properties import decode_properties
 from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.protocol.batch import RECORD_OVERHEAD, batch_entry, batch_properties
 from rocketd.protocol.compression import Compression, compress
@@ -89,9 +89,9 @@ def outgoing_message(
         properties = (_STORED if message.wait_stored else _NOT_STORED) % unique_key
     else:
         table = _properties(message, unique_key, namespace, content_type, more)
-        if names.TRAN_MSG in table:
+        if props.TRAN_MSG in table:
             sys_flag |= TRANSACTION_PREPARED
-        if table.get(names.MSG_TYPE) == "reply":
+        if table.get(props.MSG_TYPE) == "reply":
             code = RequestCode.SEND_REPLY_MESSAGE_V2
         topic = with_namespace(namespace, topic)
         properties = property_text(table)
@@ -109,7 +109,7 @@ def outgoing_message(
 
 
 _STORED, _NOT_STORED = (
-    property_text({names.UNIQ_KEY: "%s", names.WAIT: wait_stored}) for wait_stored in ("true", "false")
+    property_text({props.UNIQ_KEY: "%s", props.WAIT: wait_stored}) for wait_stored in ("true", "false")
 )
 
 
@@ -146,7 +146,7 @@ def _properties(
     if content_type is not None:
         table.setdefault(CONTENT_TYPE, content_type)
     if namespace:
-        table[names.INSTANCE_ID] = namespace
+        table[props.INSTANCE_ID] = namespace
     table.update(more)
     return table
 

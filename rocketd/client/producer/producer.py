@@ -40,7 +40,7 @@ from rocketd.client.producer.transaction import ProducerTransactions, Transactio
 from rocketd.client.runtime.listeners import HandlerThreads
 from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.client.stats import ProducerStats
-from rocketd.common.properties import PGROUP, TRAN_MSG
+from rocketd.common.message_properties import PGROUP, TRAN_MSG
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.headers.client import CheckTransactionStateRequestHeader

@@ -17,9 +17,9 @@ from rocketd.client.messages.codec import Codec
 from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.messages.namespace import with_namespace, without_namespace
 from rocketd.client.messages.received import unpack
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.names import reply_topic
-from rocketd.common.properties import decode_properties
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import ReplyMessageRequestHeader
 
@@ -63,9 +63,9 @@ async def request_reply(
 
     correlation_id = str(uuid4())
     more = {
-        names.CORRELATION_ID: correlation_id,
-        names.REPLY_TO_CLIENT: instance.client_id,
-        names.TTL: str(int(timeout_ms)),
+        props.CORRELATION_ID: correlation_id,
+        props.REPLY_TO_CLIENT: instance.client_id,
+        props.TTL: str(int(timeout_ms)),
     }
     reply: Deferred[tuple[ReplyMessageRequestHeader, bytes]] = instance.replies.expect(correlation_id)
     try:
@@ -111,13 +111,13 @@ def _reply_of(header: ReplyMessageRequestHeader, packed: bytes, producer: Asker[
         body = producer.codec.decode(unpack(packed, header.sys_flag))
     except ValueError as error:
         raise IllegalMessageError(
-            f"the reply with correlation id {table.get(names.CORRELATION_ID)} cannot be read: {error}"
+            f"the reply with correlation id {table.get(props.CORRELATION_ID)} cannot be read: {error}"
         ) from error
     return ReceivedMessage(
         topic=topic,
         body=body,
         properties=table,
-        msg_id=table.get(names.UNIQ_KEY, ""),
+        msg_id=table.get(props.UNIQ_KEY, ""),
         offset_msg_id="",
         queue=MessageQueue(topic, "", header.queue_id),
         queue_offset=0,
@@ -141,14 +141,14 @@ def reply_properties(request: ReceivedMessage[Any]) -> tuple[str, dict[str, str]
     if not isinstance(request, ReceivedMessage):
         raise IllegalMessageError(f"{type(request).__name__} is not a request: a reply needs the message that asks")
     table = request.properties
-    cluster = table.get(names.CLUSTER)
-    if cluster is None or names.CORRELATION_ID not in table:
+    cluster = table.get(props.CLUSTER)
+    if cluster is None or props.CORRELATION_ID not in table:
         raise IllegalMessageError(
-            f"message {request.msg_id} is not a request: it has no {names.CLUSTER} or {names.CORRELATION_ID}",
+            f"message {request.msg_id} is not a request: it has no {props.CLUSTER} or {props.CORRELATION_ID}",
             code=CREATE_REPLY_MESSAGE,
         )
-    more = {names.MSG_TYPE: REPLY}
-    for name in (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL):
+    more = {props.MSG_TYPE: REPLY}
+    for name in (props.CORRELATION_ID, props.REPLY_TO_CLIENT, props.TTL):
         if name in table:
             more[name] = table[name]
     return reply_topic(cluster), more

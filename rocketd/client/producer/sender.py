@@ -33,7 +33,7 @@ from rocketd.client.producer.outgoing import OutgoingMessage, with_properties
 from rocketd.client.producer.queue_choice import QueueChoice, TopicPublishInfo, write_queue_nums_of
 from rocketd.client.settings.config import milliseconds
 from rocketd.common.event_loop import timers
-from rocketd.common.properties import MSG_REGION, TRACE_ON, decode_properties
+from rocketd.common.message_properties import MSG_REGION, TRACE_ON, decode_properties
 from rocketd.protocol.send import SEND_STATUS, STORED, SendStatus, send_fields
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError

@@ -32,7 +32,7 @@ from rocketd.client.producer.request_reply import GREETING_SHARE
 from rocketd.client.runtime.listeners import Invoke
 from rocketd.client.settings.config import milliseconds
 from rocketd.common.event_loop import timers
-from rocketd.common.properties import UNIQ_KEY
+from rocketd.common.message_properties import UNIQ_KEY
 from rocketd.common.record_host import physical_offset
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
 from rocketd.protocol.transaction import check_answer_header, end_header

@@ -20,7 +20,7 @@ from rocketd.client.trace.records import (
     TraceContext,
     TraceType,
 )
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 
 _START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
@@ -76,8 +76,8 @@ def trace_of_send(
         topic=topic,
         msg_id=msg_id,
         offset_msg_id=offset_msg_id,
-        tags=properties.get(names.TAGS),
-        keys=properties.get(names.KEYS),
+        tags=properties.get(props.TAGS),
+        keys=properties.get(props.KEYS),
         store_host=store_host,
         body_length=body_length,
         message_type=message_type_of(properties),
@@ -101,15 +101,15 @@ def trace_of_consume(
     ``request_id`` is a new unique key. Messages with the property TRACE_ON "false" are left out. Return None if no other is
     left.
     """
-    traced = [message for message in messages if message.properties.get(names.TRACE_ON) != "false"]
+    traced = [message for message in messages if message.properties.get(props.TRACE_ON) != "false"]
     if not traced:
         return None
     beans = tuple(
         TraceBean(
             topic=message.topic,
             msg_id=message.msg_id,
-            tags=message.properties.get(names.TAGS),
-            keys=message.properties.get(names.KEYS),
+            tags=message.properties.get(props.TAGS),
+            keys=message.properties.get(props.KEYS),
             retry_times=message.reconsume_times,
         )
         for message in traced
@@ -117,7 +117,7 @@ def trace_of_consume(
     return TraceContext(
         trace_type=TraceType.SUB_BEFORE,
         timestamp=started_ms,
-        region=traced[-1].properties.get(names.MSG_REGION),
+        region=traced[-1].properties.get(props.MSG_REGION),
         group=group,
         request_id=request_id,
         beans=beans,
@@ -172,8 +172,8 @@ def trace_of_end_transaction(
     bean = TraceBean(
         topic=topic,
         msg_id=msg_id,
-        tags=properties.get(names.TAGS),
-        keys=properties.get(names.KEYS),
+        tags=properties.get(props.TAGS),
+        keys=properties.get(props.KEYS),
         store_host=store_host,
         # Apache's client writes it for every state.
         message_type=MessageType.TRANSACTION_COMMIT,
@@ -184,7 +184,7 @@ def trace_of_end_transaction(
     return TraceContext(
         trace_type=TraceType.END_TRANSACTION,
         timestamp=now_ms,
-        region=properties.get(names.MSG_REGION) or DEFAULT_REGION,
+        region=properties.get(props.MSG_REGION) or DEFAULT_REGION,
         group=group,
         beans=(bean,),
     )
@@ -192,8 +192,8 @@ def trace_of_end_transaction(
 
 def message_type_of(properties: Mapping[str, str]) -> MessageType:
     """Return the type of a message by its properties."""
-    if names.DELAY in properties or _START_DELIVER_TIME in properties:
+    if props.DELAY in properties or _START_DELIVER_TIME in properties:
         return MessageType.DELAY
-    if properties.get(names.TRAN_MSG) == "true":
+    if properties.get(props.TRAN_MSG) == "true":
         return MessageType.TRANSACTION_HALF
     return MessageType.NORMAL

@@ -17,7 +17,7 @@ from rocketd import client as rocketd_client
 from rocketd.client import ClientConfig, Credentials, MessageQueue, PullStatus, Retry, TransactionState, sync
 from rocketd.client.errors import RocketMQError
 from rocketd.client.runtime.tracebacks import LoggedError
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.compat.rocketmq import exceptions
 from rocketd.compat.rocketmq.consts import MessageProperty
 from rocketd.compat.rocketmq.ffi import MessageModel
@@ -146,17 +146,17 @@ class ReceivedMessage:
     @property
     def tags(self) -> bytes:
         """The tag; empty if there is none."""
-        return self.get_property(names.TAGS)
+        return self.get_property(props.TAGS)
 
     @property
     def keys(self) -> bytes:
         """The keys, separated by blanks."""
-        return self.get_property(names.KEYS)
+        return self.get_property(props.KEYS)
 
     @property
     def delay_time_level(self) -> int:
         """The delay level; 0 without one."""
-        return int(self.get_property(names.DELAY) or 0)
+        return int(self.get_property(props.DELAY) or 0)
 
     @property
     def prepared_transaction_offset(self) -> int:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from rocketd.client.consumer.retries.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterReader
+from rocketd.client.consumer.retries.dead_letter_reader import DeadLetter, DeadLetterFilter, DeadLetterReader
 from rocketd.client.consumer.retries.redrive import RedriveOutcome, Redriver
 from rocketd.client.errors import check_group
 from rocketd.common.names import DLQ_PREFIX

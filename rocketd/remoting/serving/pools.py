@@ -20,7 +20,7 @@ from rocketd.remoting.errors import RequestError
 from rocketd.remoting.interfaces import IConnection
 from rocketd.remoting.limits.limit_log import LimitLog
 from rocketd.remoting.serving.connection import Connection
-from rocketd.remoting.serving.turns import TurnKey, TurnQueue
+from rocketd.remoting.serving.fair_queue import TurnKey, TurnQueue
 from rocketd.remoting.wire.frame import Frame
 
 DRAIN_LIMIT = 64

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rocketd.common.properties import DELAY
+from rocketd.common.message_properties import DELAY
 from rocketd.spark.archive.format.journal import Entry, Journal
 from rocketd.spark.archive.format.manifest import ArchiveFile
 from rocketd.spark.archive.reader import by_queue

@@ -1,6 +1,6 @@
 """Property strings as columns: single values, and maps.
 
-The rules are those of `rocketd.common.properties`: entries without a name or a value are ignored, and the last of
+The rules are those of `rocketd.common.message_properties`: entries without a name or a value are ignored, and the last of
 several equal names wins. All strings of a batch are copied into one run of bytes, and numpy finds the two separators in
 it. A name is compared by its first eight bytes, read as one number.
 """
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rocketd.common.message_properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rocketd.spark.records.arrays import Positions, content, of_parts, pieces, with_nulls
 from rocketd.spark.records.frames import Frames
 

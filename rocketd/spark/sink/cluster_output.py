@@ -5,7 +5,7 @@ from dataclasses import replace
 from time import monotonic, sleep
 from typing import Final
 
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.protocol.batch import batch_entry
 from rocketd.spark.errors import ClusterError
 from rocketd.spark.ranges import Queue, QueueRange, ReadPlan

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, find_property
+from rocketd.common.message_properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, find_property
 from rocketd.protocol.batch import ENTRY_OVERHEAD
 
 SEQUENCE: Final = "SPARK_SEQ"

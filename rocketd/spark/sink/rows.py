@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import MAX_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from rocketd.common.names import BROKER_ONLY_TOPICS, RETRY_PREFIX, topic_fault
-from rocketd.common.properties import MAX_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
 from rocketd.protocol.batch import RECORD_OVERHEAD
 from rocketd.protocol.compression import compress
@@ -27,7 +27,7 @@ PROPERTIES_LIMIT: Final = MAX_LENGTH - ADDED_BY_BROKERS
 
 _INTS: Final = range(-(2**31), 2**31)
 _NEVER_TOGETHER: Final = (RETRY_PREFIX,)
-_DELAYS: Final = frozenset({names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC})
+_DELAYS: Final = frozenset({props.DELAY, props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
 
 
 class RowReader:
@@ -119,12 +119,12 @@ class RowReader:
         table: dict[str, str] = {}
         for name, value in row.get("properties") or ():
             # A message for the retry topic of a group must name its origin.
-            if name not in SET_BY_OTHERS or (name == names.RETRY_TOPIC and topic.startswith(RETRY_PREFIX)):
+            if name not in SET_BY_OTHERS or (name == props.RETRY_TOPIC and topic.startswith(RETRY_PREFIX)):
                 table[_text("a property's name", name)] = _text(f"property {name!r}", value)
-        if names.TIMER_OUT_MS in table:
+        if props.TIMER_OUT_MS in table:
             # The timer has already delivered this message.
             table = {name: value for name, value in table.items() if not name.startswith("TIMER_")}
-        for column, name in (("tags", names.TAGS), ("keys", names.KEYS), ("uniq_key", names.UNIQ_KEY)):
+        for column, name in (("tags", props.TAGS), ("keys", props.KEYS), ("uniq_key", props.UNIQ_KEY)):
             value = _joined(row.get(column))
             if value:
                 table[name] = _text(f"column {column}", value)
@@ -132,15 +132,15 @@ class RowReader:
         if level < 0:
             raise ValueError(f"its delay_level is {level}, below zero")
         if level:
-            table[names.DELAY] = str(level)
+            table[props.DELAY] = str(level)
         moment = row.get("deliver_time")
         if moment is not None:
-            table[names.TIMER_DELIVER_MS] = str(_milliseconds(moment))
+            table[props.TIMER_DELIVER_MS] = str(_milliseconds(moment))
         if not self._may_delay and not _DELAYS.isdisjoint(table):
             raise ValueError(f"it has a delay, which only delivery=at-least-once can do, not {self._options.delivery}")
-        if names.UNIQ_KEY not in table:
-            table[names.UNIQ_KEY] = self._next_key()
-        table[names.WAIT] = "true"
+        if props.UNIQ_KEY not in table:
+            table[props.UNIQ_KEY] = self._next_key()
+        table[props.WAIT] = "true"
         return table
 
     def _packed(self, body: bytes, row: dict[str, Any]) -> tuple[bytes, int]:

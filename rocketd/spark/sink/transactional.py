@@ -17,9 +17,9 @@ from itertools import chain, islice
 from time import sleep
 from typing import Final
 
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, find_property
 from rocketd.common.names import TRANS_HALF_TOPIC
-from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, find_property
 from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.spark.errors import ClusterError, DataLossError
 from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
@@ -139,7 +139,7 @@ class Preparing:
 
 def _marks(group: str, label: str) -> bytes:
     """Return the properties shared by all half messages of a write, each followed by the separator."""
-    table = {names.TRAN_MSG: "true", names.PGROUP: group, TRANSACTION: label}
+    table = {props.TRAN_MSG: "true", props.PGROUP: group, TRANSACTION: label}
     return b"".join(
         f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}".encode() for name, value in table.items()
     )

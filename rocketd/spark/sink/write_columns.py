@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.suggest import did_you_mean
 from rocketd.spark.columns import COLUMNS
 from rocketd.spark.errors import OptionError
@@ -76,12 +76,12 @@ WRITE_COLUMNS: Final[Mapping[str, str]] = {
 
 SET_BY_OTHERS: Final = frozenset(
     {
-        names.WAIT, names.TRAN_MSG, names.PGROUP, names.TRAN_PREPARED_QUEUE_OFFSET, names.TRANSACTION_CHECK_TIMES,
-        names.CHECK_IMMUNITY_TIME_IN_SECONDS, names.REAL_TOPIC, names.REAL_QID, names.RETRY_TOPIC, names.MIN_OFFSET,
-        names.MAX_OFFSET, names.TRANSFER_FLAG, names.CORRECTION_FLAG, names.MQ2_FLAG, names.RECONSUME_TIME,
-        names.MAX_RECONSUME_TIMES, names.CONSUME_START_TIME, names.MSG_REGION, names.TRACE_ON, names.CLUSTER,
-        names.ARRIVE_TIME, names.PUSH_REPLY_TIME, names.MSG_TYPE, names.REPLY_TO_CLIENT, names.TTL,
-        names.INNER_MULTI_QUEUE_OFFSET, SEQUENCE, TRANSACTION,
+        props.WAIT, props.TRAN_MSG, props.PGROUP, props.TRAN_PREPARED_QUEUE_OFFSET, props.TRANSACTION_CHECK_TIMES,
+        props.CHECK_IMMUNITY_TIME_IN_SECONDS, props.REAL_TOPIC, props.REAL_QID, props.RETRY_TOPIC, props.MIN_OFFSET,
+        props.MAX_OFFSET, props.TRANSFER_FLAG, props.CORRECTION_FLAG, props.MQ2_FLAG, props.RECONSUME_TIME,
+        props.MAX_RECONSUME_TIMES, props.CONSUME_START_TIME, props.MSG_REGION, props.TRACE_ON, props.CLUSTER,
+        props.ARRIVE_TIME, props.PUSH_REPLY_TIME, props.MSG_TYPE, props.REPLY_TO_CLIENT, props.TTL,
+        props.INNER_MULTI_QUEUE_OFFSET, SEQUENCE, TRANSACTION,
     }
 )  # fmt: skip
 """Properties not copied from the column `properties`: brokers, consumers and writers set them."""

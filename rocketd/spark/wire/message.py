@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.protocol.batch import RECORD_OVERHEAD, batch_entry
 from rocketd.protocol.compression import compress
@@ -44,14 +44,14 @@ class RawMessage:
     def table(self, unique_key: str) -> dict[str, str]:
         """Return all properties as sent."""
         table = property_table(self.properties, self.tags, self.keys, self.delay_level)
-        table[names.UNIQ_KEY] = unique_key
-        table.setdefault(names.WAIT, "true")
+        table[props.UNIQ_KEY] = unique_key
+        table.setdefault(props.WAIT, "true")
         return table
 
 
 def keys_of(messages: Sequence[RawMessage]) -> tuple[str, ...]:
     """Return the unique keys of messages, with new ones for messages without a key."""
-    brought = [message.unique_key or message.properties.get(names.UNIQ_KEY, "") for message in messages]
+    brought = [message.unique_key or message.properties.get(props.UNIQ_KEY, "") for message in messages]
     made = iter(unique_keys(brought.count("")))
     return tuple(key or next(made) for key in brought)
 
@@ -93,7 +93,7 @@ def _is_special(message: RawMessage) -> bool:
         return True
     given = message.properties
     return bool(given) and (
-        names.DELAY in given or names.TRAN_MSG in given or any(name.startswith(names.TIMER_PREFIX) for name in given)
+        props.DELAY in given or props.TRAN_MSG in given or any(name.startswith(props.TIMER_PREFIX) for name in given)
     )
 
 

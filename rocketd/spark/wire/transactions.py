@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rocketd.protocol.transaction import check_answer_header, end_header
 from rocketd.remoting.bodies.tables import HeartbeatData, ProducerData
@@ -113,7 +113,7 @@ class Transactions:
         return halves
 
     def _prepare(self, queue: Queue, message: RawMessage) -> SendRequest:
-        marks = {names.TRAN_MSG: "true", names.PGROUP: self.group}
+        marks = {props.TRAN_MSG: "true", props.PGROUP: self.group}
         request = self._sender.request(queue, [replace(message, properties={**message.properties, **marks})])
         request.header.sys_flag |= TRANSACTION_PREPARED
         return request
@@ -214,10 +214,10 @@ class Transactions:
         except StoreError as error:
             raise ClusterError(f"{connection.address} asks about something other than a message: {error}") from error
         table = record.properties_map()
-        if table.get(names.PGROUP, self.group) != self.group:
+        if table.get(props.PGROUP, self.group) != self.group:
             return
         verdict = self._on_check(record, table)
         states = {True: TRANSACTION_COMMIT, False: TRANSACTION_ROLLBACK, None: TRANSACTION_NOT}
-        unique_key = table.get(names.UNIQ_KEY, asked.msg_id or "")
+        unique_key = table.get(props.UNIQ_KEY, asked.msg_id or "")
         header = check_answer_header(self.group, asked, states[verdict], unique_key)
         connection.submit(RequestCode.END_TRANSACTION, header, oneway=True)

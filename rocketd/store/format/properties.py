@@ -5,7 +5,7 @@ C compiler is present.
 """
 
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.properties import find_property
+from rocketd.common.message_properties import find_property
 
 
 def dispatch_properties(properties: bytes) -> tuple[int, tuple[str, ...]]:

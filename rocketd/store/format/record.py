@@ -12,7 +12,7 @@ import struct
 
 import msgspec
 
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.store.base.errors import RecordError
 from rocketd.store.base.layout import MESSAGE_MAGIC
 from rocketd.store.format.crc import crc32

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from rocketd.common.properties import REAL_QID, REAL_TOPIC, TAGS, encode_properties
+from rocketd.common.message_properties import REAL_QID, REAL_TOPIC, TAGS, encode_properties
 from rocketd.store.base.filesystem import IFileSystem
 from rocketd.store.base.layout import BLANK_MAGIC, END_OF_FILE_BLANK
 from rocketd.store.format.message import (

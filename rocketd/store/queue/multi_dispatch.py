@@ -12,8 +12,7 @@ from itertools import groupby, takewhile
 
 from twisted.logger import Logger
 
-from rocketd.common.names import BROKER_ONLY_TOPICS, LMQ_PREFIX, is_storable
-from rocketd.common.properties import (
+from rocketd.common.message_properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
     NAME_VALUE_SEPARATOR,
@@ -21,6 +20,7 @@ from rocketd.common.properties import (
     join_entries,
     property_entries,
 )
+from rocketd.common.names import BROKER_ONLY_TOPICS, LMQ_PREFIX, is_storable
 from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.format.compose import TopicQueue
 from rocketd.store.format.message import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rocketd.client.consumer.retries.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterReader
+from rocketd.client.consumer.retries.dead_letter_reader import DeadLetter, DeadLetterFilter, DeadLetterReader
 from rocketd.client.consumer.retries.redrive import RedriveOutcome, Redriver, RedriveTarget
 from rocketd.client.errors import RocketMQError, UsageError
 from rocketd.common.command_line.commands import command

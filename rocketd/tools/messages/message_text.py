@@ -12,7 +12,7 @@ import click
 
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.common.command_line.output import escape_cell, escape_controls
-from rocketd.common.properties import RESERVED
+from rocketd.common.message_properties import RESERVED
 from rocketd.common.suggest import did_you_mean
 from rocketd.tools.base.json_lines import json_text
 

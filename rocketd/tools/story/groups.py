@@ -11,8 +11,8 @@ from rocketd.client.consumer.retries.dead_letter_reason import ATTEMPTS, EXCEPTI
 from rocketd.client.errors import check_response
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.queries.inspection import QueueProgress
+from rocketd.common.message_properties import REAL_TOPIC
 from rocketd.common.names import dlq_topic, retry_topic
-from rocketd.common.properties import REAL_TOPIC
 from rocketd.remoting.bodies.admin import ConsumerConnection
 from rocketd.remoting.bodies.tables import MessageModel, MessageQueue, SubscriptionData
 from rocketd.remoting.headers.client import ConsumerGroupRequestHeader

@@ -15,8 +15,8 @@ from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import group_name, topic_name
 from rocketd.common.command_line.output import escape_cell, show, show_bytes
 from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.message_properties import DELAY, REAL_TOPIC
 from rocketd.common.names import TRANS_HALF_TOPIC
-from rocketd.common.properties import DELAY, REAL_TOPIC
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.json_lines import json_text
 from rocketd.tools.messages.message_text import time_text

@@ -16,7 +16,7 @@ from rocketd.broker.access.access_control import AccessControl, make_access_cont
 from rocketd.broker.admin.accounts import AclConfigProcessor
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common.logs.throttle import INTERVAL, KINDS
-from rocketd.common.properties import encode_properties
+from rocketd.common.message_properties import encode_properties
 from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.bodies.tables import (
     ConsumerData,

@@ -10,7 +10,7 @@ from rocketd.client.errors import IllegalMessageError, IllegalOptionError
 from rocketd.client.producer.outgoing import batch_part, outgoing_message
 from rocketd.client.settings import packages
 from rocketd.client.sync import Consumer, Producer
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.testing import Cluster
 from tests.support.lacking import need_package
 

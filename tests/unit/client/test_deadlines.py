@@ -13,7 +13,7 @@ from rocketd.client.messages.message import Message
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.producer import ProducerEngine
 from rocketd.client.producer.transaction import TransactionState
-from rocketd.common.properties import decode_properties, encode_properties
+from rocketd.common.message_properties import decode_properties, encode_properties
 from rocketd.remoting.bodies.tables import QueueData, TopicRouteData
 from rocketd.remoting.headers.client import ReplyMessageRequestHeader
 from rocketd.remoting.wire.command import RemotingCommand

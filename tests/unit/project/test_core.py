@@ -96,27 +96,29 @@ class ExamineTests(CoreTestCase):
 
 
 class ImportTests(CoreTestCase):
-    code = "import rocketd.core, rocketd.common.properties as p; print(rocketd.core.kind()); print(p.__file__)"
+    code = "import rocketd.core, rocketd.common.message_properties as p; print(rocketd.core.kind()); print(p.__file__)"
 
     def test_stale_modules_are_not_imported(self):
         self.compile()
         self.note().unlink()
         lines = self.run_python(self.code)
-        self.assertEqual(lines, [core.STALE_KIND, str(self.package / "common/properties.py")])
+        self.assertEqual(lines, [core.STALE_KIND, str(self.package / "common/message_properties.py")])
 
     def test_unwanted_modules_are_not_imported(self):
         self.compile()
         lines = self.run_python(self.code, **{core.PURE: "1"})
-        self.assertEqual(lines, [core.PURE_KIND, str(self.package / "common/properties.py")])
+        self.assertEqual(lines, [core.PURE_KIND, str(self.package / "common/message_properties.py")])
 
     def test_compiled_modules_are_imported(self):
         self.compile()
         # What stands for a compiled module is empty, and cannot be loaded: it was tried.
         code = (
             "import rocketd.core\nprint(rocketd.core.kind())\n"
-            "try: import rocketd.common.properties\nexcept ImportError as error: print(error.path)"
+            "try: import rocketd.common.message_properties\nexcept ImportError as error: print(error.path)"
         )
-        self.assertEqual(self.run_python(code), [core.COMPILED_KIND, str(self.compiled("rocketd.common.properties"))])
+        self.assertEqual(
+            self.run_python(code), [core.COMPILED_KIND, str(self.compiled("rocketd.common.message_properties"))]
+        )
 
     def test_other_modules_are_left_to_python(self):
         finder = core.SourcesFirst(str(self.package))

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.client.instance.identity import key_head
 from rocketd.client.messages import received
 from rocketd.client.messages.received import unpack
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.protocol.batch import ENTRY_OVERHEAD, batch_entry, batch_properties
 from rocketd.protocol.compression import algorithm_of, compress
 from rocketd.protocol.errors import IllegalMessageError

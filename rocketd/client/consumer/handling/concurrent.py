@@ -32,7 +32,7 @@ from rocketd.client.instance.all_of import all_of, end_of
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.settings.config import milliseconds
 from rocketd.common.event_loop import timers
-from rocketd.common.properties import KEYS
+from rocketd.common.message_properties import KEYS
 
 AGAIN_HERE_SECONDS = 5.0
 """Delay before a message is tried again here after no broker took it back."""

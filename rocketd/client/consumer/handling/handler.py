@@ -26,7 +26,7 @@ from rocketd.client.messages.message import ReceivedMessage, T
 from rocketd.client.messages.received import received_message
 from rocketd.client.runtime.listeners import HandlerThreads, is_coroutine_function
 from rocketd.client.runtime.tracebacks import LoggedError
-from rocketd.common.properties import KEYS, UNIQ_KEY
+from rocketd.common.message_properties import KEYS, UNIQ_KEY
 from rocketd.common.record_host import offset_message_id
 from rocketd.common.sysflag import COMPRESSED
 from rocketd.remoting.bodies.tables import MessageQueue

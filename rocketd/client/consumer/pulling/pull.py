@@ -10,7 +10,7 @@ from rocketd.client.consumer.options.subscription import wants
 from rocketd.client.errors import BrokerError, BrokerUnreachableError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.records import log_damaged, readable_records
-from rocketd.common.properties import TAGS
+from rocketd.common.message_properties import TAGS
 from rocketd.protocol.pull import PULLED
 from rocketd.remoting.bodies.tables import SubscriptionData
 from rocketd.remoting.headers.client import PullMessageRequestHeader

@@ -5,7 +5,7 @@ Apache's clients have no counterpart.
 
 from typing import Final
 
-from rocketd.common.properties import DEAD_LETTER_EXCEPTION
+from rocketd.common.message_properties import DEAD_LETTER_EXCEPTION
 
 CONSUMER: Final = "DEAD_LETTER_CONSUMER"
 """The client id of the consumer."""

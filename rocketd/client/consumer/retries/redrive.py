@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from rocketd.client.consumer.retries.dead_letter_reader import DeadLetter, DeadLetterFilter, DeadLetterReader
 from rocketd.client.consumer.retries.dead_letter_reason import ATTEMPTS, CONSUMER, EXCEPTION, REASON, REDRIVEN_FROM
-from rocketd.client.consumer.retries.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterReader
 from rocketd.client.errors import TopicNotFoundError, UsageError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.namespace import with_namespace
@@ -25,9 +25,9 @@ from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.outgoing import OutgoingMessage
 from rocketd.client.producer.sender import ProducerSender
 from rocketd.client.queries.messages import has_copy
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import encode_properties
 from rocketd.common.names import CLIENT_INNER_PRODUCER_GROUP, retry_topic
-from rocketd.common.properties import encode_properties
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.wire.codes import RequestCode
@@ -40,15 +40,15 @@ CLOCK_SKEW_MS: Final = 600_000
 
 _NOT_SENT_AGAIN: Final = frozenset(
     {
-        names.TRAN_MSG,
-        names.DELAY,
-        names.REAL_TOPIC,
-        names.REAL_QID,
-        names.RECONSUME_TIME,
-        names.MAX_RECONSUME_TIMES,
-        names.CONSUME_START_TIME,
-        names.INNER_MULTI_DISPATCH,
-        names.INNER_MULTI_QUEUE_OFFSET,
+        props.TRAN_MSG,
+        props.DELAY,
+        props.REAL_TOPIC,
+        props.REAL_QID,
+        props.RECONSUME_TIME,
+        props.MAX_RECONSUME_TIMES,
+        props.CONSUME_START_TIME,
+        props.INNER_MULTI_DISPATCH,
+        props.INNER_MULTI_QUEUE_OFFSET,
         ATTEMPTS,
         CONSUMER,
         EXCEPTION,
@@ -162,13 +162,13 @@ class Redriver(ProducerSender):
 
     def _encoded(self, letter: DeadLetter, topic: str) -> OutgoingMessage:
         record = letter.record
-        left_out = _NOT_SENT_AGAIN if self._to_group else _NOT_SENT_AGAIN | {names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID}
+        left_out = _NOT_SENT_AGAIN if self._to_group else _NOT_SENT_AGAIN | {props.RETRY_TOPIC, props.ORIGIN_MESSAGE_ID}
         table = {
             name: value
             for name, value in letter.message.properties.items()
-            if name not in left_out and not name.startswith(names.TIMER_PREFIX)
+            if name not in left_out and not name.startswith(props.TIMER_PREFIX)
         }
-        table[names.UNIQ_KEY] = letter.msg_id
+        table[props.UNIQ_KEY] = letter.msg_id
         table[REDRIVEN_FROM] = letter.id
         return _RedrivenMessage(
             RequestCode.SEND_MESSAGE_V2,

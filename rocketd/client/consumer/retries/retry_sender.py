@@ -14,9 +14,9 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.outgoing import OutgoingMessage
 from rocketd.client.producer.sender import ProducerSender
-from rocketd.common import properties as names
+from rocketd.common import message_properties as props
+from rocketd.common.message_properties import encode_properties
 from rocketd.common.names import CLIENT_INNER_PRODUCER_GROUP, retry_topic
-from rocketd.common.properties import encode_properties
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.wire.codes import RequestCode
@@ -25,7 +25,7 @@ from rocketd.store.format.record import MessageExt
 FIRST_LEVEL = 3
 """Delay level of the first retry if the broker may choose. It rises by one each time."""
 
-_NOT_SENT_AGAIN = (names.TRAN_MSG, names.DELAY, names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET)
+_NOT_SENT_AGAIN = (props.TRAN_MSG, props.DELAY, props.INNER_MULTI_DISPATCH, props.INNER_MULTI_QUEUE_OFFSET)
 """Properties of the message not copied to its retry, which is in no transaction and in no further queues."""
 
 
@@ -61,14 +61,14 @@ class RetrySender(ProducerSender):
         table = {
             name: value
             for name, value in record.properties_map().items()
-            if name not in _NOT_SENT_AGAIN and not name.startswith(names.TIMER_PREFIX)
+            if name not in _NOT_SENT_AGAIN and not name.startswith(props.TIMER_PREFIX)
         }
         table.update(more)
         tries = reconsume_times + 1
         dead = delay_level == DEAD_LETTER or reconsume_times >= self._most
         if not dead:
             level = FIRST_LEVEL + reconsume_times if delay_level == BROKER_CHOOSES else delay_level
-            table[names.DELAY] = str(level)
+            table[props.DELAY] = str(level)
         outgoing = _Retry(
             RequestCode.SEND_MESSAGE_V2,
             self._topic,
@@ -76,7 +76,7 @@ class RetrySender(ProducerSender):
             record.sys_flag & (COMPRESSED | COMPRESSION_MASK),
             record.flag,
             encode_properties(table),
-            [table.get(names.UNIQ_KEY, "")],
+            [table.get(props.UNIQ_KEY, "")],
             (),
             len(record.body),
             born_timestamp=record.born_timestamp,

@@ -17,7 +17,7 @@ from rocketd.client.consumer.retries.retry_sender import RetrySender
 from rocketd.client.errors import BrokerError, ConnectionLostError, RequestTimeoutError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.message import ReceivedMessage
-from rocketd.common.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from rocketd.common.message_properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import ConsumerSendMsgBackRequestHeader

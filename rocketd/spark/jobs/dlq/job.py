@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rocketd.common.message_properties import DEAD_LETTER_EXCEPTION
 from rocketd.common.names import group_fault, topic_fault
-from rocketd.common.properties import DEAD_LETTER_EXCEPTION
 from rocketd.spark.errors import OptionError
 from rocketd.spark.jobs.dlq.rows import GROUP_COLUMNS, READ_COLUMNS, all_topics, facts, redriven, topics_of
 from rocketd.spark.jobs.dlq.state import RedriveState, filter_name

@@ -5,8 +5,8 @@ All work is done in Spark's expressions over the columns of messages, so that no
 
 from typing import TYPE_CHECKING
 
+from rocketd.common.message_properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from rocketd.common.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
-from rocketd.common.properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

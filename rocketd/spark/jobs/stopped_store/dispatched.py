@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rocketd.common.java_hash import PrefixedHasher
+from rocketd.common.message_properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, find_property
 from rocketd.common.names import BROKER_ONLY_TOPICS, LMQ_PREFIX
-from rocketd.common.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, find_property
 from rocketd.spark.jobs.stopped_store.index_keys import KEYED, Keyed, Texts, keyed
 from rocketd.spark.jobs.stopped_store.log_scan import Block, Bools, Longs
 from rocketd.spark.records.parse import Frames, topics_of

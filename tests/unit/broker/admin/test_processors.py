@@ -22,12 +22,12 @@ from rocketd.broker.base.message_hooks import MessageHooks
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.clients import consumer_requests as consumer_manage
 from rocketd.broker.clients import heartbeats as client_manage
-from rocketd.broker.clients import queue_locks as queue_lock
+from rocketd.broker.clients import queue_lock_requests as queue_lock
 from rocketd.broker.clients.broker_to_client import BrokerToClient
 from rocketd.broker.clients.consumers import ConsumerManager
 from rocketd.broker.clients.last_subscriptions import LastSubscriptions, LastSubscriptionWrapper
 from rocketd.broker.clients.producers import ProducerManager
-from rocketd.broker.clients.rebalance_lock import RebalanceLockManager
+from rocketd.broker.clients.queue_lock_table import RebalanceLockManager
 from rocketd.broker.lag.group_guard import GroupGuard
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.stats.store_stats import StoreStats

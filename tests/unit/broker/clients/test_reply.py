@@ -8,7 +8,7 @@ from zope.interface.verify import verifyObject
 
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.reply import ReplyMessageProcessor
-from rocketd.common.properties import decode_properties, encode_properties
+from rocketd.common.message_properties import decode_properties, encode_properties
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.errors import RemotingTimeoutError
 from rocketd.remoting.headers.client import ReplyMessageRequestHeader, read_header

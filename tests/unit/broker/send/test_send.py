@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 from rocketd.broker.send.processor import SendMessageProcessor
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.logs.throttle import ThrottledLog
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.remoting import problems
 from rocketd.remoting.bodies.tables import SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rocketd.remoting.errors import RequestError

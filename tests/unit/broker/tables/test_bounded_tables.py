@@ -8,8 +8,8 @@ from twisted.logger import Logger, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.clients.consumer_requests import ConsumerManageProcessor
-from rocketd.broker.clients.queue_locks import QueueLockProcessor
-from rocketd.broker.clients.rebalance_lock import RebalanceLockManager
+from rocketd.broker.clients.queue_lock_requests import QueueLockProcessor
+from rocketd.broker.clients.queue_lock_table import RebalanceLockManager
 from rocketd.remoting.bodies.tables import LockBatchResponseBody, TopicConfig
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.fastjson import dialect as fastjson

@@ -10,8 +10,8 @@ from rocketd.broker.timer import reader, records
 from rocketd.broker.timer.service import GROUP_MESSAGES
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.logs.throttle import INTERVAL
+from rocketd.common.message_properties import encode_properties
 from rocketd.common.names import TIMER_TOPIC
-from rocketd.common.properties import encode_properties
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.client import SendMessageRequestHeader

@@ -13,7 +13,7 @@ from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.messages.codec import JsonCodec
 from rocketd.common.logs.throttle import INTERVAL
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.sysflag import TRANSACTION_COMMIT
 from rocketd.protocol.compression import compress
 from rocketd.remoting.bodies.admin import ConsumeStatus

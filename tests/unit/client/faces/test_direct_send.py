@@ -21,7 +21,7 @@ from rocketd.client.errors import (
 from rocketd.client.hooks import ProducerHook
 from rocketd.client.messages.codec import TEXT
 from rocketd.client.producer.direct_links import MAX_ANSWER, LinkPool
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.remoting.bodies.tables import BrokerData, MessageQueue, QueueData, TopicRouteData
 from rocketd.remoting.wire.codes import RequestCode
 from rocketd.remoting.wire.command import RemotingCommand

@@ -19,8 +19,8 @@ from rocketd.client.messages.message import Message, ReceivedMessage
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.producer import ProducerEngine
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.names import AUTO_CREATE_TOPIC
-from rocketd.common.properties import decode_properties
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder

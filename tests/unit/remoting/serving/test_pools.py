@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.remoting.limits.limit_log import LimitLog
 from rocketd.remoting.serving.connection import Connection
+from rocketd.remoting.serving.fair_queue import each_connection, each_host
 from rocketd.remoting.serving.pools import DRAIN_LIMIT, Job, Pool
-from rocketd.remoting.serving.turns import each_connection, each_host
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
 
 WAIT_SECONDS = 60

@@ -5,7 +5,7 @@ from itertools import count
 import pyarrow as pa
 from twisted.trial import unittest
 
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from rocketd.spark.columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
 from rocketd.spark.errors import OptionError

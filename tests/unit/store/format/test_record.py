@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.properties import decode_properties, find_property
+from rocketd.common.message_properties import decode_properties, find_property
 from rocketd.store.base.errors import RecordError
 from rocketd.store.format.message import MessageInner
 from rocketd.store.format.properties import dispatch_properties, fewer_index_keys

@@ -1,10 +1,10 @@
 """Redriving dead letters, against scripted brokers with an index of unique keys."""
 
-from rocketd.client.consumer.retries.dead_letters import DeadLetterFilter
+from rocketd.client.consumer.retries.dead_letter_reader import DeadLetterFilter
 from rocketd.client.consumer.retries.redrive import Redriver, RedriveResult
 from rocketd.client.errors import RocketMQError
 from rocketd.client.queries import messages
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.common.sysflag import COMPRESSED
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner

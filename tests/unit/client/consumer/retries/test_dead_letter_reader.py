@@ -4,12 +4,12 @@ from twisted.internet.defer import fail
 
 from rocketd.client.consumer.retries.dead_letter_reason import MAX_REASON, reason_properties
 from rocketd.client.consumer.retries.handler_results import Reject
-from rocketd.common.properties import decode_properties
+from rocketd.common.message_properties import decode_properties
 from rocketd.remoting.errors import RemotingConnectError, RemotingSendRequestError, RemotingTimeoutError
 from rocketd.remoting.wire.command import RemotingCommand
 from tests.support.consuming import ConsumingTestCase
 
-ERROR_NAME = "tests.unit.client.consumer.retries.test_dead_letters.OrderError"
+ERROR_NAME = "tests.unit.client.consumer.retries.test_dead_letter_reader.OrderError"
 
 
 class OrderError(Exception):

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.properties import (
+from rocketd.common.message_properties import (
     decode_properties,
     encode_properties,
     find_property,

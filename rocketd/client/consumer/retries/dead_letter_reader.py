@@ -23,8 +23,8 @@ from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.messages.namespace import queue_without_namespace, with_namespace
 from rocketd.client.messages.received import received_message
 from rocketd.client.queries.queues import milliseconds_of, search_offset
+from rocketd.common.message_properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from rocketd.common.names import TOOLS_GROUP, dlq_topic
-from rocketd.common.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from rocketd.common.sysflag import COMPRESSED
 from rocketd.protocol.cluster import MASTER
 from rocketd.protocol.pull import everything, pull_header

@@ -1,7 +1,7 @@
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.clients.rebalance_lock import RebalanceLockManager
+from rocketd.broker.clients.queue_lock_table import RebalanceLockManager
 
 A = ("T", "broker-a", 0)
 B = ("T", "broker-a", 1)
