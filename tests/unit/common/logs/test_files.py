@@ -4,12 +4,13 @@ import json
 import os
 import threading
 import time
+from importlib.util import find_spec
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.logs.files import LogDirectoryError, LogFiles, name_of
+from rocketd.common.logs.files import NAMES, LogDirectoryError, LogFiles, name_of
 from rocketd.common.logs.settings import LogConfig
 
 
@@ -120,11 +121,16 @@ class LogFilesTests(SynchronousTestCase):
         error = self.assertRaises(LogDirectoryError, LogFiles(LogConfig(log_dir=self.directory)).startService)
         self.assertIn(f"logDir = {self.directory}", str(error))
 
+    def test_each_named_logger_exists(self):
+        for beginning, _ in NAMES:
+            self.assertIsNotNone(find_spec(beginning), beginning)
+
     def test_file_names_by_namespace(self):
         for namespace, name in (
             ("rocketd.broker.transaction.check", "transaction"),
             ("rocketd.broker.pull.slow_readers.SlowReaders", "protection"),
             ("rocketd.broker.replication.as_slave.log_follower", "replication"),
+            ("rocketd.broker.tables.consumer_filters.ConsumerFilters", "filter"),
             ("rocketd.namesrv.service", "namesrv"),
             ("", "other"),
         ):
