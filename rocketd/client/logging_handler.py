@@ -161,7 +161,7 @@ class _Shipping:
         self._waiting: deque[Message] = deque()
         self._under_way = 0
         self._flushing = 0
-        self._ends: float | None = None
+        self._deadline: float | None = None
         self._thread: Thread | None = None
         self._producer: Producer[bytes] | None = None
         self._failing = False
@@ -173,7 +173,7 @@ class _Shipping:
     def put(self, message: Message) -> None:
         """Take a message, or drop it if the queue is full or closed."""
         with self._changed:
-            if len(self._waiting) + self._under_way >= self._limits.capacity or self._ends is not None:
+            if len(self._waiting) + self._under_way >= self._limits.capacity or self._deadline is not None:
                 self.dropped += 1
                 return
             self._waiting.append(message)
@@ -199,9 +199,9 @@ class _Shipping:
     def close(self) -> None:
         """Let the thread end, and drop the rest."""
         with self._changed:
-            if self._ends is not None:
+            if self._deadline is not None:
                 return
-            self._ends = monotonic() + self._limits.timeout
+            self._deadline = monotonic() + self._limits.timeout
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(self._limits.timeout)
@@ -226,9 +226,10 @@ class _Shipping:
         """Wait for messages, and a little for more of them. Return an empty list at the end."""
         limits = self._limits
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ends is not None)
+            self._changed.wait_for(lambda: self._waiting or self._deadline is not None)
             self._changed.wait_for(
-                lambda: len(self._waiting) >= limits.batch or self._flushing or self._ends is not None, limits.interval
+                lambda: len(self._waiting) >= limits.batch or self._flushing or self._deadline is not None,
+                limits.interval,
             )
             batch = [self._waiting.popleft() for _ in range(min(limits.batch, len(self._waiting)))]
             self._under_way = len(batch)
@@ -246,14 +247,14 @@ class _Shipping:
                 _log.log(logging.DEBUG if self._failing else logging.WARNING, "records are not sent yet: %s", error)
                 self._failing = True
             with self._changed:
-                if self._changed.wait_for(lambda: self._ends is not None and monotonic() >= self._ends, pause):
+                if self._changed.wait_for(lambda: self._deadline is not None and monotonic() >= self._deadline, pause):
                     return False
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _send(self, batch: Sequence[Message]) -> None:
         if self._producer is None:
             self._producer = self._handler._make_producer().open()
-        timeout = None if self._ends is None else max(0.1, self._ends - monotonic())
+        timeout = None if self._deadline is None else max(0.1, self._deadline - monotonic())
         try:
             self._producer.send_batch(batch, timeout=timeout)
         except IllegalMessageError:

@@ -76,18 +76,18 @@ class DirectSender(Generic[T]):
         outgoing = engine.outgoing(message, unique_key=unique_key)
         where = engine.where(message, queue, None, key)
         timeout_ms = engine.timeout_ms(timeout)
-        ends = began + timeout_ms / 1000
+        deadline = began + timeout_ms / 1000
         first: FirstTry | None = None
         if not outgoing.sys_flag and len(outgoing.body) <= MAX_DIRECT_BODY and get_ident() != self._host.ident:
             place = self._place(outgoing, message, where.get("queue"), key, timeout_ms)
             if place is not None:
-                result = self._try(outgoing, *place, ends)
+                result = self._try(outgoing, *place, deadline)
                 if isinstance(result, SendResult):
                     with self._lock:
                         self._sent += 1
                     return result
                 first = result
-        left_ms = max(0.0, ends - monotonic()) * 1000
+        left_ms = max(0.0, deadline - monotonic()) * 1000
         try:
             return self._host.call(lambda: engine.send_encoded(outgoing, left_ms, where, first))
         except ClientClosedError:
@@ -119,12 +119,12 @@ class DirectSender(Generic[T]):
             return None
 
     def _try(
-        self, outgoing: OutgoingMessage, queue: MessageQueue, address: str, share_ms: float, ends: float
+        self, outgoing: OutgoingMessage, queue: MessageQueue, address: str, share_ms: float, deadline: float
     ) -> SendResult | FirstTry | None:
         """Return the result or the failure of a try. None if nothing was sent."""
         engine, pool = self._engine, self.pool
         began = monotonic()
-        link = pool.take(address, ends - began)
+        link = pool.take(address, deadline - began)
         if link is None:
             return None
         failure: RocketMQError
@@ -133,7 +133,7 @@ class DirectSender(Generic[T]):
             if self._credentials is not None:
                 fields = self._credentials.sign(fields, outgoing.body)
             request = RemotingCommand(outgoing.code, fields, outgoing.body)
-            response = link.ask(request.encode(), request.opaque, min(ends, began + share_ms / 1000))
+            response = link.ask(request.encode(), request.opaque, min(deadline, began + share_ms / 1000))
         except RemotingError as error:
             pool.drop(link)
             failure = of_remoting(error, address)

@@ -74,8 +74,8 @@ class DirectLink:
         """Return whether nothing came since the last answer: no bytes, and no end of the connection."""
         return not self._poll(0)
 
-    def ask(self, frame: bytes, opaque: int, ends: float) -> RemotingCommand:
-        """Send a request and return its answer. ``ends`` is a time of ``monotonic``. After an error, drop the link.
+    def ask(self, frame: bytes, opaque: int, deadline: float) -> RemotingCommand:
+        """Send a request and return its answer. ``deadline`` is a time of ``monotonic``. After an error, drop the link.
 
         Raises RemotingTimeoutError, and RemotingSendRequestError if the connection failed or the answer is another one.
         """
@@ -86,11 +86,11 @@ class DirectLink:
             except BlockingIOError:
                 sent = 0
             if sent < len(frame):
-                self._send_rest(memoryview(frame)[sent:], began, ends)
+                self._send_rest(memoryview(frame)[sent:], began, deadline)
             while True:
-                left = ends - monotonic()
+                left = deadline - monotonic()
                 if left <= 0 or not self._poll(left * 1000):
-                    raise self._too_late(began, ends)
+                    raise self._too_late(began, deadline)
                 data = self._socket.recv(_RECEIVED)
                 if not data:
                     raise RemotingSendRequestError(self.address, "the connection closed before the answer came")
@@ -107,17 +107,17 @@ class DirectLink:
             raise RemotingSendRequestError(self.address, "the peer sent something other than the answer")
         return answer
 
-    def _send_rest(self, rest: memoryview, began: float, ends: float) -> None:
+    def _send_rest(self, rest: memoryview, began: float, deadline: float) -> None:
         self._poller.modify(self._fd, select.POLLOUT)
         while rest:
-            left = ends - monotonic()
+            left = deadline - monotonic()
             if left <= 0 or not self._poll(left * 1000):
-                raise self._too_late(began, ends)
+                raise self._too_late(began, deadline)
             rest = rest[self._socket.send(rest) :]
         self._poller.modify(self._fd, select.POLLIN)
 
-    def _too_late(self, began: float, ends: float) -> RemotingTimeoutError:
-        return RemotingTimeoutError(f"no answer from {self.address} within {max(0.0, ends - began) * 1000:.0f} ms")
+    def _too_late(self, began: float, deadline: float) -> RemotingTimeoutError:
+        return RemotingTimeoutError(f"no answer from {self.address} within {max(0.0, deadline - began) * 1000:.0f} ms")
 
     def interrupt(self) -> None:
         """End the wait of the thread that uses the link. Any thread."""

@@ -1,7 +1,7 @@
 """Gathers single messages of one topic into batches. Reactor thread.
 
-A batch is sent when it is full, or when its first message has waited for the linger time. It costs the broker and the client
-little more than a message. Its messages have a result each, and all of them its error.
+A batch is sent when it is full, or when its first message has waited for the linger time. A batch costs the broker and the
+client little more than one message. Each message has its own result. If the batch fails, all its messages get the error.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ class _Batch:
     def __init__(self) -> None:
         self.parts: dict[Deferred[SendResult], BatchPart] = {}
         self.size = 0
-        self.ends = float("inf")
+        self.deadline = float("inf")
         self.timer: IDelayedCall | None = None
 
 
@@ -75,7 +75,7 @@ class Gatherer:
         self.pending += 1
         batch.parts[result] = part
         batch.size += len(part.entry)
-        batch.ends = min(batch.ends, self._reactor.seconds() + timeout_ms / 1000)
+        batch.deadline = min(batch.deadline, self._reactor.seconds() + timeout_ms / 1000)
         if len(batch.parts) >= self._most or batch.size >= MAX_GATHERED_BYTES:
             self._flush(key, batch)
         return result
@@ -95,7 +95,7 @@ class Gatherer:
         parts, batch.parts = batch.parts, {}
         if not parts:
             return
-        left_ms = max(0.0, batch.ends - self._reactor.seconds()) * 1000
+        left_ms = max(0.0, batch.deadline - self._reactor.seconds()) * 1000
         outgoing = batch_of(key[0], list(parts.values()))
         sending: Deferred[None] = Deferred.fromCoroutine(self._deliver(outgoing, left_ms, list(parts)))
         if not sending.called:

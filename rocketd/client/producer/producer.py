@@ -232,7 +232,7 @@ class ProducerEngine(Generic[T]):
 
     async def send_again(self, begun: BegunSend, first: FirstTry) -> SendResult:
         """Make the other tries of a send, in the time left. Raises the errors of ``send``."""
-        left_ms = max(0.0, begun.ends - self.instance.reactor.seconds()) * 1000
+        left_ms = max(0.0, begun.deadline - self.instance.reactor.seconds()) * 1000
         return await self._counted(self._sender.send(begun.outgoing, left_ms, first=first))
 
     async def send_oneway(
@@ -265,7 +265,7 @@ class ProducerEngine(Generic[T]):
         self._check()
         seconds = self.instance.reactor.seconds
         timeout_ms = self.timeout_ms(timeout)
-        ends = seconds() + timeout_ms / 1000
+        deadline = seconds() + timeout_ms / 1000
         if not isinstance(messages, Iterable):
             raise IllegalMessageError(f"a batch is a list of messages, {type(messages).__name__} is none")
         messages = list(messages)
@@ -276,7 +276,7 @@ class ProducerEngine(Generic[T]):
         results: list[SendResult] = []
         try:
             for outgoing in batches:
-                left_ms = (ends - seconds()) * 1000
+                left_ms = (deadline - seconds()) * 1000
                 if left_ms <= 0:
                     raise RequestTimeoutError(
                         f"{len(results)} of {len(messages)} messages to {messages[0].topic} took all of {timeout_ms:g} ms"

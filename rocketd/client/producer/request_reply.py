@@ -56,10 +56,10 @@ async def request_reply(
     """Send a request and return its reply. ``timeout_ms`` applies to everything. See ``Producer.request``."""
     instance = producer.instance
     seconds: Callable[[], float] = instance.reactor.seconds
-    ends = seconds() + timeout_ms / 1000
+    deadline = seconds() + timeout_ms / 1000
 
     def left_ms() -> float:
-        return max(0.0, (ends - seconds()) * 1000)
+        return max(0.0, (deadline - seconds()) * 1000)
 
     correlation_id = str(uuid4())
     more = {

@@ -77,7 +77,7 @@ class FirstTry(NamedTuple):
 class BegunSend:
     """A first try under way. ``answer`` fires with the response, or fails with a RemotingError."""
 
-    __slots__ = ("address", "answer", "began", "ends", "outgoing", "queue")
+    __slots__ = ("address", "answer", "began", "deadline", "outgoing", "queue")
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class BegunSend:
         address: str,
         answer: Deferred[RemotingCommand],
         began: float,
-        ends: float,
+        deadline: float,
     ) -> None:
         self.outgoing = outgoing
         self.queue = queue
         self.address = address
         self.answer = answer
         self.began = began
-        self.ends = ends
+        self.deadline = deadline
 
 
 class ProducerSender:
@@ -237,7 +237,7 @@ class ProducerSender:
         preferred: str | None,
     ) -> SendResult:
         seconds = self._instance.reactor.seconds
-        ends = seconds() + timeout_ms / 1000
+        deadline = seconds() + timeout_ms / 1000
         tries = 1 if queue is not None or select is not None else 1 + self._options.retries
         attempts: list[Attempt] = []
         unreached: set[str] = set()
@@ -256,17 +256,17 @@ class ProducerSender:
                 made = tries
         while made < tries:
             began = seconds()
-            if attempts and began >= ends:
+            if attempts and began >= deadline:
                 break
             try:
-                target = await self._target(outgoing.topic, queue, select, broker, (ends - began) * 1000)
+                target = await self._target(outgoing.topic, queue, select, broker, (deadline - began) * 1000)
             except RocketMQError as error:
                 error.attempts = tuple(attempts)
                 raise
             if preferred is not None and not attempts:
                 target = self._queue_of(preferred, outgoing.topic) or target
             if target.broker_name in unreached:
-                left = ends - seconds()
+                left = deadline - seconds()
                 if left <= FIRST_PAUSE_SECONDS:
                     break
                 self._instance.routes.doubt(outgoing.topic)
@@ -277,7 +277,7 @@ class ProducerSender:
                 continue
             began = seconds()
             others = made + 1 < tries and self._has_other_broker(outgoing.topic, target.broker_name)
-            left = (ends - began) * 1000
+            left = (deadline - began) * 1000
             broker = target.broker_name
             self.retry_count += bool(attempts)
             try:
