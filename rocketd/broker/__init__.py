@@ -1,6 +1,6 @@
 """The broker: theory of operation.
 
-The broker keeps messages of producers in one store and serves them to consumers. Every room is about one subject. An
+The broker keeps messages of producers in one store and serves them to consumers. Each subpackage has one subject. An
 import only goes down this list, which import-linter enforces (setup.cfg):
 
 - `service`, `tap`: composition, start and stop, the command. `parts` wires the parts without reactor or sockets.
@@ -44,10 +44,10 @@ Invariants:
 - Only the storage thread appends. Every other thread hands over a function with ``dispatcher.pool("send").call``. The
   exception is a slave without TLS: the thread `rocketd-replica` appends its master's log.
 - A processor never blocks on a client, a slave or a flush: it answers later.
-- An answer of success follows the safety that the settings ask for: flush, replication, and the new topic's entry
-  (`send.durability`, `tables.settlement`).
+- A send is answered with success only after the steps that the settings ask for: flush, replication, and the entry of an
+  auto-created topic (`send.durability`, `tables.settlement`).
 - Each class says which thread owns which method. Tables read by several threads are locked, or their entries replaced.
-- A room sees the broker through the protocol in its ``parts.py``, which names no type of a room above.
+- A subpackage sees the broker through the protocol in its ``parts.py``, which names no type of a subpackage above.
 - The start opens parts in the order of their dependencies, and the stop closes them in the opposite order. Acknowledged
   messages survive both.
 

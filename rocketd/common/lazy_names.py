@@ -1,6 +1,7 @@
 """Names imported from other modules at their first use: unused ones cost nothing.
 
-A fork waits for imports of other threads: the child would have their locks for ever, without the threads.
+A fork waits, at most MAX_FORK_WAIT, until the imports of other threads have ended. Otherwise the child would inherit their
+import locks, but not the threads that release them.
 """
 
 import logging  # noqa: F401 - it must register its functions for forks first, see _begin_fork

@@ -54,7 +54,7 @@ class TableWriter:
     def table(self, path: str, save: Callable[[], None], append: Callable[[], None] | None = None) -> "WrittenTable":
         """Add a table. ``save`` writes its present state to the file ``path``, or raises.
 
-        ``append`` makes the changes since the last write safe at a lower cost, or raises. It is used while the thread
+        ``append`` makes the changes since the last write durable at a lower cost, or raises. It is used while the thread
         runs. ``save`` then follows after a while, and at the stop.
         """
         table = WrittenTable(self, path, save, append)

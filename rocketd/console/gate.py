@@ -127,9 +127,9 @@ def _refusal(request: Request, status: int, text: str) -> bytes:
 
 
 class BoundedRequest(Request):
-    """A request whose connection is closed if it announces a longer body than MAX_BODY_BYTES, or none of a known length.
+    """A request whose connection is closed if it announces a body over MAX_BODY_BYTES or of unknown length.
 
-    It tells its connection how far it is.
+    It tells its connection when the headers are complete, and whether an answer is pending.
     """
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 - the name is Twisted's

@@ -31,9 +31,9 @@ class _Session(Generic[T]):
 
 
 class Sessions(Generic[T]):
-    """Values by random id, the least recently used first to go. ``ended`` is called with the value of each ended session.
+    """A bounded map of random session ids to values. If it is full, a new session ends the least recently used one.
 
-    ``clock`` is in monotonic seconds.
+    ``ended`` is called with the value of each session that ends. ``clock`` is in monotonic seconds.
     """
 
     def __init__(

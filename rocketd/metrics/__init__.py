@@ -9,5 +9,5 @@ The figures are counted elsewhere, also without this endpoint. A request reads t
 once a second. A name with `rocketmq_` in front has the same meaning as in Apache's exporter. `rocketd_` is in front of all
 others.
 
-A room above adds its own metrics: `rocketd.broker.metrics`, `rocketd.namesrv.metrics`.
+A package above adds its own metrics: `rocketd.broker.metrics`, `rocketd.namesrv.metrics`.
 """

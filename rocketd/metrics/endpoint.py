@@ -138,7 +138,7 @@ class _HealthPage(Resource):
 class MetricsEndpoint(Service):
     """The HTTP server of the pages. Reactor thread.
 
-    - ``alive`` returns the troubles which a restart of the process may mend.
+    - ``alive`` returns the problems that a restart may fix.
     - ``ready`` returns the reasons why the server should get no requests now.
     """
 

@@ -120,7 +120,7 @@ class NamesrvSettings(DaemonSettings):
     )
 
     def kept_changes_file(self) -> str:
-        """Return the path of the file that keeps changes by request without a configuration file."""
+        """Return the path of the file for settings changed by requests, used without a configuration file."""
         return self.namesrv.config_store_path
 
     def derive(self, given: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""A request together with the meaning of its answer.
+"""A request and the decoder of its answer.
 
-Each client asks in its own way. One awaits the answer. The other blocks, and repeats a request after a passing error.
-Neither needs to know the header, the accepted codes or the answer's form.
+`rocketd.client` awaits the answer. `rocketd.spark.wire` blocks, and repeats the request after a transient error. Neither
+needs to know the header, the accepted codes or the answer's form.
 """
 
 from collections.abc import Callable

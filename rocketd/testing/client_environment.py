@@ -20,7 +20,7 @@ class ClusterEnvironment:
         self._reactors: list[VirtualReactor] = []
 
     def reactor_on(self, reactor: IReactor) -> VirtualReactor:
-        """Return the virtual reactor for a real one. Its thread."""
+        """Return the virtual reactor that wraps a real one. Call it in the real reactor's thread."""
         with self._lock:
             self._reactors = [known for known in self._reactors if known.in_use]
             for known in self._reactors:

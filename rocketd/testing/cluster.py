@@ -44,8 +44,8 @@ class Cluster:
     """A name server and brokers, from ``start`` to ``stop``, or in a with block. Any thread may call it.
 
     - ``topics``, one or several, exist on all brokers from the start; others are created by the first send.
-    - ``brokers`` is the number of masters, or their names, or their settings by name. The default is ``broker-a``, and
-      a number continues with ``broker-b``.
+    - ``brokers`` is the number of masters, or their names, or their settings by name. The default is one master,
+      ``broker-a``. A number gives ``broker-a``, ``broker-b`` and so on.
     - ``slaves`` is the number of slaves for each of them, ``broker-a:1`` and so on.
     - ``broker`` and ``namesrv`` are settings of all brokers and of the name server, by Apache's names, such as
       ``{"flushDiskType": "SYNC_FLUSH"}``.

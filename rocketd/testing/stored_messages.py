@@ -30,10 +30,8 @@ def stored_messages(
 ) -> list[ReceivedMessage[T]]:
     """Return the messages of a topic by broker, queue and offset. Any thread.
 
-    ``at`` is the name of a single broker, ``others`` are brokers which may have the topic instead, for the error.
-
-    Raises TopicNotFoundError if no broker has it. Topics of dead letters and retries are empty before their first
-    message.
+    ``at`` is the name of a single broker. Raises TopicNotFoundError if no broker has the topic. The error names those of
+    ``others`` with the topic. Topics of dead letters and retries are empty before their first message.
     """
     for broker in brokers:
         wait_for_dispatch(broker.store)

@@ -632,7 +632,7 @@ class BrokerSettings(DaemonSettings):
     tls: TlsConfig = group(TlsConfig)
 
     def kept_changes_file(self) -> str:
-        """Return the path of the file for changes by requests, used without a configuration file."""
+        """Return the path of the file for settings changed by requests, used without a configuration file."""
         return os.path.join(self.store.store_path_root_dir, "config", KEPT_CHANGES)
 
     def derive(self, given: Mapping[str, str]) -> list[str]:

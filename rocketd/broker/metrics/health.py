@@ -19,7 +19,7 @@ class BrokerHealth:
         self._is_serving = is_serving
 
     def alive(self) -> list[str]:
-        """Return what a restart may mend."""
+        """Return the problems that a restart may fix."""
         failed = self._broker.store.flush_failed
         return ["the log cannot be written any more, since a flush has failed: restart the broker"] if failed else []
 

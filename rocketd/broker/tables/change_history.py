@@ -1,4 +1,4 @@
-"""The names behind the latest changes of a table, so that its readers can take only the changed entries."""
+"""The names of the entries changed last in a table, so that a reader can fetch only those."""
 
 from collections import deque
 from itertools import islice
@@ -21,7 +21,10 @@ class ChangeHistory:
         self._names.append(name)
 
     def since(self, number: int) -> set[str] | None:
-        """Return the names of entries added or replaced after change ``number``; None if this is not all, or unknown."""
+        """Return the names of entries added or replaced after change ``number``.
+
+        None if the names were not kept, or if anything may have changed.
+        """
         count = self.number - number
         if count > len(self._names):
             return None

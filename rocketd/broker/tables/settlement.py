@@ -1,6 +1,6 @@
-"""Names created on use, until they are safe: written, and known to all other parties.
+"""Auto-created topics, until they are durable: written to the disk, and on a synchronous master also known to a slave.
 
-A send to a new topic is acknowledged only when the topic is safe. Otherwise a crash could leave an acknowledged message
+A send to a new topic is acknowledged only when the topic is durable. Otherwise a crash could leave an acknowledged message
 in a topic that consumers cannot find.
 """
 
@@ -37,7 +37,7 @@ class NewNameSettlement:
         """``hurry`` is called if there is a waiter: the names should be written soon."""
         self._hurry = hurry
         self.names: set[str] = set()
-        """Names not safe yet. Always the same set."""
+        """Names that are not durable yet. Always the same set."""
         self.settlers: list[Settler] = []
         """Called after each write. Fill it before the broker serves."""
         self._guard = threading.Lock()
@@ -51,7 +51,7 @@ class NewNameSettlement:
             self._unwritten.add(name)
 
     def when_settled(self, names: Iterable[str], callback: Settled) -> None:
-        """Call back once: with PUT_OK when all these names are safe, otherwise with the first failure."""
+        """Call back once: with PUT_OK when all these names are durable, otherwise with the first failure."""
         with self._guard:
             missing = self.names.intersection(names)
             if missing:
@@ -67,7 +67,7 @@ class NewNameSettlement:
             return frozenset(self._unwritten)
 
     def written(self, names: frozenset[str]) -> None:
-        """Ask the settlers about names written now, or settle them if there are no settlers."""
+        """Ask the settlers about the names just written. Without settlers, the names are durable now."""
         with self._guard:
             self._unwritten -= names
         if not names:
@@ -80,7 +80,7 @@ class NewNameSettlement:
             settler(names, votes.vote)
 
     def failed(self, names: frozenset[str]) -> None:
-        """Answer the waiters of names that could not be written. The names stay unsafe until a write succeeds."""
+        """Answer the waiters of names that could not be written. They are not durable until a write succeeds."""
         self._answer(names, PutStatus.FLUSH_DISK_TIMEOUT)
 
     def _finish(self, names: frozenset[str], status: PutStatus) -> None:

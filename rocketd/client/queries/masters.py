@@ -1,6 +1,6 @@
 """The masters of brokers, and changes that are sent to all of them.
 
-Reactor thread. A broker of which only slaves are registered counts as one that does not take the change.
+Reactor thread. A broker without a registered master counts as failed, with BrokerUnreachableError.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Timers of Twisted, imported when the first is set: the base of all reactors comes with them.
+"""Twisted's timers, imported at their first use, because the import also loads the base of all reactors.
 
 Write ``timers.deferLater(...)``, because an import of the name alone would import them at once.
 """

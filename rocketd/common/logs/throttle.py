@@ -2,11 +2,11 @@
 
 One line per kind and interval is written, or several if each is about another event. The next one has the number of
 suppressed lines. A kind is a constant such as "bad frame", or one followed by the name of a group or broker. The number
-and length of kinds are limited, because a peer may choose that name. Values are shortened before they are logged. If a
-trouble is over, its kind is cleared: the next one is logged at once.
+and length of kinds are limited, because a peer may choose that name. Values are shortened before they are logged. When
+a fault is over, its kind is cleared, so the next fault is logged at once.
 
 A pair of lines for the begin and the end of a state, such as "unreachable" and "reachable again", needs no throttle: its
-writer knows the state. The same is true of reminders of a lasting state. Nothing else limits lines by a time of its own.
+writer knows the state. The same is true of reminders of a lasting state. No other code of rocketd limits log lines by time.
 """
 
 import threading
@@ -74,7 +74,7 @@ class LogThrottle:
     def overdue(self, *, last: bool = False) -> list[tuple[str, int]]:
         """Return (kind, suppressed lines) for the kinds whose interval has passed. Their counts restart from 0.
 
-        The ``last`` time, intervals under way count as passed.
+        With ``last``, intervals under way count as passed: the process is about to end.
         """
         now = self._now()
         with self._lock:
@@ -141,7 +141,7 @@ class ThrottledLog:
     def flush(self, *, last: bool = False) -> None:
         """Log the number of suppressed lines for each kind that has been quiet for an interval since.
 
-        The ``last`` time, before the process ends, log it for every kind.
+        With ``last``, log it for every kind: the process is about to end.
         """
         for kind, count in self._throttle.overdue(last=last):
             self._log.warn("{kind}: {count} lines like the last one were not logged", kind=kind, count=count)

@@ -1,8 +1,7 @@
-"""Keeps the threads that share the interpreter's lock on one core (Linux).
+"""Keeps the threads that share the GIL on one core (Linux).
 
-Only one of these threads runs at a time, so a second core adds nothing to them. It costs: waking a thread on another core
-takes longer, and its data move from cache to cache. Threads that work without the lock are `UnboundThread`s and use all
-cores.
+Only one of them runs at a time, so a second core adds no throughput. It adds cost: waking a thread on another core takes
+longer, and its data move from cache to cache. Threads that work without the GIL are `UnboundThread`s and use all cores.
 """
 
 import os
@@ -33,7 +32,7 @@ _all_cores: frozenset[int] | None = None
 
 
 class UnboundThread(threading.Thread):
-    """A thread that works mostly without the interpreter's lock: it waits for a disk, or zeroes memory."""
+    """A thread that works mostly without the GIL: it waits for a disk, or zeroes memory."""
 
     def run(self) -> None:
         """Run on all cores of the process: a thread begins with those of the thread that has started it."""

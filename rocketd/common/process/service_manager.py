@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from rocketd.common.event_loop.reactor import IReactor
 
 _TIMES_IN_LIMIT = 3
-"""Signs of life within the time limit of the watchdog."""
+"""Notifications (WATCHDOG=1) within the time limit of the watchdog."""
 _REPEAT_SECONDS = 0.1
 _MOST_REPEATS = 100
 _MOST_WAITING = 20
@@ -42,7 +42,7 @@ class ServiceManager:
         self._repeat: IDelayedCall | None = None
 
     def ready(self, status: str) -> None:
-        """Report a successful start, with a text for ``systemctl status``. From now on, send signs of life."""
+        """Report a successful start, with a text for ``systemctl status``. From now on, notify the watchdog."""
         self._is_ready = True
         self._send_state("READY=1", f"STATUS={' '.join(status.split())}")
         if self._address is not None and self._limit and self._signs is None:
@@ -61,11 +61,11 @@ class ServiceManager:
             self._send_state("READY=1")
 
     def stopping(self) -> None:
-        """Report the begin of a stop. Signs of life go on until its end, since it may take long."""
+        """Report the begin of a stop. The watchdog is notified until its end, since it may take long."""
         self._send_state("STOPPING=1", "STATUS=stopping")
 
     def ended(self) -> None:
-        """Send no more signs of life, and repeat no message."""
+        """Notify the watchdog no longer, and repeat no message."""
         if self._repeat is not None:
             self._repeat.cancel()
             self._repeats = _MOST_REPEATS

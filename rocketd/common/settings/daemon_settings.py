@@ -193,7 +193,7 @@ class DaemonSettings:
         return settings, warnings
 
     def kept_changes_file(self) -> str | None:
-        """Return the path of the file that keeps changes by request without a configuration file."""
+        """Return the path of the file for settings changed by requests, used without a configuration file."""
         return None
 
     def derive(self, given: Mapping[str, str]) -> list[str]:

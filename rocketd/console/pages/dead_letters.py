@@ -93,9 +93,9 @@ async def _groups(visit: Visit) -> View:
 
 
 class Letters:
-    """Iterates over the first letters of a group. One pull of them is held, and compressed bodies stay so.
+    """Iterates over the first dead letters of a group. Raises IllegalGroupError.
 
-    All their bodies could fill the memory. Raises IllegalGroupError.
+    Only one pull is in memory at a time, and bodies stay compressed, because all bodies together could fill the memory.
     """
 
     def __init__(self, cluster: ConsoleCluster, group: str, wanted: DeadLetterFilter, most: int) -> None:

@@ -18,9 +18,10 @@ class GroupProblemKind(JavaEnum):
 class GroupProblem(Body):
     """One problem: ``text`` describes it for people, ``clients`` are the affected ones, each with its address.
 
-    - ``queues`` are the topic's queues that are unread, or were begun at their first message.
-    - ``waiting`` is the number of their messages still to be read; of the latter, only those present when the group
-      began.
+    - ``queues``: for UNREAD_QUEUES the queues without a reader, for FIRST_INSTEAD_OF_LAST_OFFSET the queues in which the
+      group started at the first message.
+    - ``waiting`` is the number of unread messages in them. For FIRST_INSTEAD_OF_LAST_OFFSET, messages stored after the
+      group started do not count.
     - ``since`` is the time of the first observation.
     """
 

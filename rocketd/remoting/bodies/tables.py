@@ -212,7 +212,7 @@ class BrokerData(Body):
 
 
 class TopicRouteData(Body):
-    """Places of a topic: the answer to GET_ROUTEINFO_BY_TOPIC (105)."""
+    """The route of a topic: the answer to GET_ROUTEINFO_BY_TOPIC (105)."""
 
     queue_datas: list[QueueData] = []
     broker_datas: list[BrokerData] = []

@@ -28,7 +28,7 @@ class LimitLog:
     def flush(self, *, last: bool = False) -> None:
         """Log the counts of suppressed kinds that have been quiet since. Call it from time to time.
 
-        The ``last`` time, before the process ends, log all of them.
+        With ``last``, log all of them: the process is about to end.
         """
         self._log.flush(last=last)
 

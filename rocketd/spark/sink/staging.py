@@ -126,9 +126,10 @@ class Staging:
             _quietly(os.rmdir, folder)
 
     def sweep(self, is_done: Callable[[str], bool], is_open: Callable[[str], bool], now: float) -> None:
-        """Remove the folders of finished batches, and of batches abandoned before they began, long before `now` (Unix time).
+        """Remove the folders of finished batches, and those of abandoned ones.
 
-        Both functions are called with the id of a batch.
+        A batch is abandoned if it was never begun and its folder has not changed for 7 days before `now` (Unix time).
+        `is_done` and `is_open` are called with the id of a batch.
         """
         for entry in os.scandir(self.folder):
             is_old = now - entry.stat().st_mtime > _ABANDONED_AFTER

@@ -7,6 +7,6 @@
 
 The dispatching thread writes; any thread searches at the same time. An entry is written before the slot that points to
 it, and counted last, so a reader never follows an unfinished entry. Finished files are flushed in the background. Only
-the checkpoint tells which files are on disk, so it must not be moved past a file that is not. The format is described
-in docs/formats/index_file.md.
+the checkpoint tells which files are flushed, so it must never pass a file that is not flushed. The format is described in
+docs/formats/index_file.md.
 """

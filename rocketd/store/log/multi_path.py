@@ -1,7 +1,7 @@
 """The files of a commit log in several directories as one run of bytes.
 
-Counterpart: `MultiPathMappedFileQueue` (Apache), with the same places of new files. Files are found by name in any
-directory. Unlike Apache, it notices two files of the same name. If one is empty, it is removed. If both have content,
+Counterpart: `MultiPathMappedFileQueue` (Apache). New files go to the same directories as there. Files are found by name in
+any directory. Unlike Apache, it notices two files of the same name. If one is empty, it is removed. If both have content,
 the start is refused.
 """
 
@@ -39,8 +39,9 @@ class MultiPathFileQueue(MappedFileQueue[LogFile]):
         return self._paths.all
 
     def path_of(self, offset: int) -> str:
-        """Return the path of the file whose first byte has this offset: its present place, or else its place if created
-        now.
+        """Return the path of the file whose first byte has this offset.
+
+        If the file does not exist, return the path at which it would be created now.
         """
         file = self.find(offset)
         if file is not None:

@@ -33,9 +33,10 @@ class Records(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """Bytes of one file, `begin` to `end` in the log, without whole records although the log goes on.
+    """A damaged part of one file, from `begin` to `end` in the log.
 
-    `request` is the record they form except for its CRC, None if even that is unknown.
+    It contains no whole record, and the log does not end before `end`. `request` is the record if only its CRC is wrong,
+    otherwise None.
     """
 
     segment: Segment

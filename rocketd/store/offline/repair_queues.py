@@ -1,7 +1,8 @@
 """Builds consume queues from the log of a stopped store.
 
-Apache dispatches a lost queue again at a start after a crash. Here an old entry that gives readers a whole record is
-kept, even if the record names another place: no checksum tells which of the two is right.
+Apache dispatches a lost queue again at a start after a crash. Here an old entry is kept if no record of the log claims its
+queue offset, and if it points to a whole record, even one with another queue offset. No checksum tells which of the two is
+right.
 """
 
 import os

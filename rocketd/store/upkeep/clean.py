@@ -1,9 +1,9 @@
 """Deletes expired files: log files from the front, then the queue and index files that point to them.
 
-Counterpart: `CleanCommitLogService` and `CleanConsumeQueueService` (Apache). A name is removed at once. Readers with
-views keep the bytes and the disk space until they let go: a file is never unmapped under a reader. If the process dies
-at any moment, the store still opens: each deletion is on disk before the next begins, and queues are cleaned after the
-log.
+Counterpart: `CleanCommitLogService` and `CleanConsumeQueueService` (Apache). A deleted file is unlinked at once.
+Readers that hold views keep its bytes and disk space until they release them, because a file is never unmapped under a
+reader. If the process dies at any moment, the store still opens: each deletion is on disk before the next begins, and
+queues are cleaned after the log.
 """
 
 import time

@@ -26,7 +26,7 @@ _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print each mess
 @_AS_JSON
 @cluster_options
 def show_command(cluster: ClusterAccess, topic: str, id: str, as_json: bool) -> int:  # noqa: A002 - the name is click's
-    """Print the message of TOPIC with an ID: the one given when it was sent, or that of its place in the log.
+    """Print the message of TOPIC with an ID: its unique key, or its offset message id (address and physical offset).
 
     The exit status is 1 if there is none.
     """

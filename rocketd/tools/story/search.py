@@ -64,7 +64,10 @@ async def _at_place(admin: AdminEngine, topic: str, message_id: str) -> Received
 
 
 async def waiting(admin: AdminEngine, message_id: str) -> Messages:
-    """Return the messages with an id that the broker keeps from readers, or has kept before, the oldest first."""
+    """Return the messages with an id in the topics for delayed, timed and half messages, the oldest first.
+
+    Delivered ones are included.
+    """
     found: Messages = []
     for topic in WAITING:
         try:

@@ -403,8 +403,8 @@ class GroupMember(ABC):
     async def _place_after_move(self, assigned: AssignedQueue, offset: int, end: int) -> int:
         """Return the place for a requested offset that does not exist: by default that of the broker.
 
-        A queue that ends before a pulled message was made again, or has lost its last messages. Then the place is the first
-        message that is as young as the last one pulled.
+        If a queue ends before a pulled message, its topic was recreated, or it has lost its last messages. Then the place is
+        the first message stored at or after the store time of the last one pulled.
         """
         newest_ms = self.newest_ms.get(assigned.queue)
         if newest_ms is None or assigned.next_offset <= end:
