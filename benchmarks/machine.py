@@ -64,7 +64,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        """Note the time, the load average and the counters at the begin."""
+        """Note the time, the load average and the counters at the start."""
         self._begin = datetime.datetime.now(datetime.UTC)
         self.load_average = [round(value, 2) for value in os.getloadavg()]
         self._counters = _counters()
@@ -87,7 +87,7 @@ class Watch:
         return 1 if failures else 0
 
     def others(self) -> float:
-        """The share of the cores that processes outside this run have taken since the begin, between 0 and 1."""
+        """The share of the cores that processes outside this run have taken since the start, between 0 and 1."""
         begin, end = self._counters, _counters()
         return share_of_others(end.busy - begin.busy, end.own - begin.own, end.all - begin.all)
 

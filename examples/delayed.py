@@ -1,4 +1,4 @@
-"""Have messages delivered later: after one of the broker's levels, after any time, or at a moment."""
+"""Have messages delivered later: after one of the broker's levels, after any time, or at a point in time."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ TOPIC = "ExampleDelayed"
 
 
 async def main() -> None:
-    """Send four messages at the same moment."""
+    """Send four messages at the same time."""
     async with Producer("example_delayed_producer", CLUSTER) as producer:
         begin = datetime.now(UTC)
         await producer.send(Message(TOPIC, b"moment", deliver_at=begin + timedelta(seconds=2.5)))

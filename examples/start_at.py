@@ -1,4 +1,4 @@
-"""Begin a new group in the past: at the first message, at a moment, or with what comes next."""
+"""Begin a new group in the past: at the first message, at a point in time, or with what comes next."""
 
 import asyncio
 import sys

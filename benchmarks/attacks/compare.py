@@ -1,4 +1,4 @@
-"""``python -m benchmarks attacks``: each attack on rocketd's and on Apache's servers, which start anew for each.
+"""``python -m benchmarks attacks``: each attack on rocketd's and on Apache's servers, which are restarted for each.
 
 Exit code: 0 when everything was measured, 1 when something failed, 2 for wrong arguments.
 """

@@ -53,7 +53,7 @@ def send(topic: str, body: bytes = b"x", *, one_way: bool = False, **properties:
 
 
 def pull(group: str, topic: str, most: int, held_seconds: float = 0.0) -> bytes:
-    """Encode a pull of up to ``most`` messages from the begin of queue 0, held so long if there are none."""
+    """Encode a pull of up to ``most`` messages from the beginning of queue 0, held so long if there are none."""
     fields = {
         "consumerGroup": group, "topic": topic, "queueId": "0", "queueOffset": "0", "maxMsgNums": str(most),
         "sysFlag": "6" if held_seconds else "4", "commitOffset": "0",

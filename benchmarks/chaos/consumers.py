@@ -1,4 +1,4 @@
-"""The workers that consume. Each notes the begin and the result of its handlers, and consumes until it has to leave."""
+"""The workers that consume. Each notes the start and the result of its handlers, and consumes until it has to leave."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def reply(context: Context) -> None:
             try:
                 producer.reply(message, message.body[::-1])
             except RocketMQError:
-                return  # the asker no longer waits, or its broker is away
+                return  # the requester no longer waits, or its broker is away
 
         with sync.Consumer(context.group("reply"), context.namesrv, topics=REQUESTS, begin="earliest", handler=handle):
             context.ending.wait()

@@ -28,7 +28,7 @@ WORKERS = (
     *(f"{role}-1" for role in (KEY_ORDER, POLL, ITERATION, REST, "reply")),
     *(f"{role}-1" for role in ("threads", "tasks", "batches", "keys", "delays", "bulk", "transactions", "requests")),
 )
-"""The workers that are there from the begin."""
+"""The workers that are there from the start."""
 
 BROKER = "broker-a"
 SETTINGS = {"transactionTimeOut": "3000", "transactionCheckInterval": "5000"}
@@ -182,7 +182,7 @@ class Director:
         self._tell(f"{self._side.name:8} {now - self._began:6.1f} s  {what}")
 
     def _sleep_until(self, at: float) -> bool:
-        """Sleep until so many seconds after the begin. Return whether the run has ended meanwhile."""
+        """Sleep until so many seconds after the start. Return whether the run has ended meanwhile."""
         return self._ended.wait(max(0.0, self._began + at - time.monotonic()))
 
     @contextlib.contextmanager

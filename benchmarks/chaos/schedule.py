@@ -47,7 +47,7 @@ _FAULTS = (
 
 @dataclass(frozen=True)
 class Move:
-    """A change of the member with this number, so many seconds after the begin."""
+    """A change of the member with this number, so many seconds after the start."""
 
     at: float
     change: Change

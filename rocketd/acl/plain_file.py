@@ -207,7 +207,7 @@ class _Reader:
 
 
 def _head(text: str) -> str:
-    """Return the comments and empty lines at the begin of a text."""
+    """Return the comments and empty lines at the beginning of a text."""
     head = []
     for line in text.splitlines(keepends=True):
         if line.strip() and not line.startswith("#"):

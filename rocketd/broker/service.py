@@ -562,7 +562,7 @@ class Broker(Service):
         for table in tables:
             try:
                 table.persist()
-            except OSError as error:  # the messages still have to be made safe
+            except OSError as error:  # the messages still have to be made durable
                 self._log.error("a table of the broker cannot be written: {error}", error=error)
         self.store.stop()
 

@@ -169,7 +169,7 @@ class AdminEngine:
         return await queue_questions.min_offset(self.instance, queue)
 
     async def search_offset(self, queue: MessageQueue, moment: datetime) -> int:
-        """Return the offset of the first message stored at or after a moment; the end of the queue if there is none."""
+        """Return the offset of the first message stored at or after a time; the end of the queue if there is none."""
         self._check()
         return await queue_questions.search_offset(self.instance, queue, moment)
 
@@ -201,7 +201,7 @@ class AdminEngine:
         begin: datetime | None = None,
         end: datetime | None = None,
     ) -> list[ReceivedMessage[bytes]]:
-        """Return messages of a topic with a key, stored between two moments, ``max_messages`` of each broker at most.
+        """Return messages of a topic with a key, stored between two times, ``max_messages`` of each broker at most.
 
         An unreachable broker and a damaged message are logged. Raises IllegalTopicError and NoRouteError.
         """
@@ -248,7 +248,7 @@ class AdminEngine:
     async def reset_offsets(
         self, group: str, topic: str, to: Target, *, dry_run: bool = False
     ) -> dict[MessageQueue, int]:
-        """Move a group to a moment, the beginning or the end of a topic's queues, or to an offset. Return the new offsets.
+        """Move a group to a time, the beginning or the end of a topic's queues, or to an offset. Return the new offsets.
 
         Brokers tell running consumers. If a group has none, the offsets are stored. An offset outside of a queue becomes
         the nearest end of the queue. With ``dry_run`` nothing changes.
@@ -465,7 +465,7 @@ class AdminEngine:
         """Send the dead letters of a group again, with their bodies, tags, keys and properties. Return their numbers.
 
         With ``to="group"`` only this group gets them; with ``to="topic"`` all groups of their original topics. The other
-        arguments select letters, as those of ``dead_letters``. If this is interrupted, call it again: letters sent
+        arguments select dead letters, as those of ``dead_letters``. If this is interrupted, call it again: those sent
         before are not sent twice, as long as brokers have the sent message and its index entry. Do not run two calls for
         one group at the same time. Dead letters stay where they are until they expire.
 
@@ -473,7 +473,7 @@ class AdminEngine:
 
         - IllegalGroupError, UsageError: an argument is invalid.
         - NoRouteError: the dead letters may not be read, or a broker is not registered.
-        - RocketMQError: a broker has too many messages with one unique key to find out whether a letter was sent before.
+        - RocketMQError: a broker has too many messages with one unique key to find out if a dead letter was sent before.
         """
         from rocketd.client.consumer.retries.dead_letter_reader import DeadLetterFilter
         from rocketd.client.consumer.retries.redrive import Redriver

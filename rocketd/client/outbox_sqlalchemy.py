@@ -175,9 +175,9 @@ class _Row(NamedTuple):
 class SqlAlchemyRelay:
     """Sends the messages of an outbox by a producer of ``rocketd.client.sync``. The producer is open, without a codec.
 
-    - ``batch``: maximum number of messages that a turn takes.
+    - ``batch``: maximum number of messages of one pass.
     - ``lease``: time for which taken messages belong to this relay. It is more than the producer's ``send_timeout``.
-    - ``interval``: pause after a turn without messages.
+    - ``interval``: pause after a pass without messages.
     - ``max_pause``: longest pause before a message is tried again.
     - ``skip_locked``: whether to use SKIP LOCKED, if SQLAlchemy has it for the database. MySQL has it from 8.0 on, MariaDB
       from 10.6 on, Oracle does not combine it with a limit. The leases alone are safe, too.
@@ -238,7 +238,7 @@ class SqlAlchemyRelay:
         self._stopping.set()
 
     def run_once(self) -> int:
-        """Send the messages that are due, one turn, and return how many were sent.
+        """Send the messages that are due, one pass, and return how many were sent.
 
         A message that cannot be sent is postponed, whatever the error. Raises:
 

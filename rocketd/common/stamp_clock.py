@@ -23,7 +23,7 @@ _SEGMENTS = 1000
 
 
 class _Segment(NamedTuple):
-    """The time between two steps: the monotonic clock and the timestamp at its begin, in ms.
+    """The time between two steps: the monotonic clock and the timestamp at its start, in ms.
 
     ``offset_ms`` is the wall clock minus the monotonic clock.
     """
@@ -65,7 +65,7 @@ class StampClock:
             number = self._number_of(stamp_ms)
             found = self._segments[number].clock_ms_of(stamp_ms)
             if number + 1 < len(self._segments):
-                # A step forward skips timestamps: they count as given at its moment.
+                # A step forward skips timestamps: they count as given at its time.
                 found = min(found, self._segments[number + 1].begin_ms)
             return found
 

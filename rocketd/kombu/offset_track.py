@@ -6,7 +6,7 @@ from rocketd.client import ReceivedMessage
 class OffsetTrack:
     """Polled, unacknowledged messages of a queue, in the order of their offsets.
 
-    It lasts while the offsets ascend. After a step back, or if the queue is assigned anew, another track begins.
+    It lasts while the offsets ascend. After a step back, or if the queue is assigned again, another track begins.
     """
 
     def __init__(self) -> None:

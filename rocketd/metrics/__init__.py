@@ -2,10 +2,10 @@
 
 - `settings`: where to listen. Without `metricsPort` nothing is opened.
 - `endpoint`: the pages `/metrics`, `/healthz` and `/readyz`, and their limits.
-- `families`: makes metrics from figures, and bounds their number.
+- `families`: makes metrics from values, and bounds their number.
 - `server_metrics`: metrics of every server: connections, pools, limits, event loops.
 
-The figures are counted elsewhere, also without this endpoint. A request reads them, in a thread of the endpoint, at most
+The values are counted elsewhere, also without this endpoint. A request reads them, in a thread of the endpoint, at most
 once a second. A name with `rocketmq_` in front has the same meaning as in Apache's exporter. `rocketd_` is in front of all
 others.
 

@@ -1,7 +1,7 @@
 """The HTTP pages of a server: `/metrics`, `/healthz` and `/readyz`.
 
 A page has no login and may be reached by anybody who reaches the port. So connections are few, a request has no body, and
-the figures are measured at most once a second, in separate threads.
+the values are measured at most once a second, in separate threads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,11 +37,11 @@ MAX_CONNECTIONS: Final = 32
 IDLE_SECONDS: Final = 15
 """Time without received bytes after which a connection is closed."""
 FRESH_SECONDS: Final = 1.0
-"""How long measured figures are shown again."""
+"""How long measured values are shown again."""
 _THREADS: Final = 2
 
 Health = Callable[[], Sequence[str]]
-"""Returns the troubles, a line each. Empty: all is well. Reactor thread, so it must not block."""
+"""Returns the problems, a line each. Empty: all is well. Reactor thread, so it must not block."""
 
 
 class Figures:

@@ -1,4 +1,4 @@
-"""Makes metrics from figures."""
+"""Makes metrics from values."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from rocketd.common.event_loop.loop_lag import LagHistogram
 
 Series = tuple[Sequence[str], float]
-"""The values of the labels, and the figure."""
+"""The values of the labels, and the value."""
 
 
 class MetricSource(Protocol):
@@ -28,14 +28,14 @@ class Families:
         self._left_out: dict[str, int] = {}
 
     def gauge(self, name: str, text: str, labels: Sequence[str], series: Iterable[Series]) -> GaugeMetricFamily:
-        """Return a gauge: figures may rise and fall."""
+        """Return a gauge: values may rise and fall."""
         family = GaugeMetricFamily(name, text, labels=labels)
         for values, figure in self._bounded(name, series):
             family.add_metric(values, figure)
         return family
 
     def counter(self, name: str, text: str, labels: Sequence[str], series: Iterable[Series]) -> CounterMetricFamily:
-        """Return a counter: figures never fall. The page adds `_total` to the name."""
+        """Return a counter: values never fall. The page adds `_total` to the name."""
         family = CounterMetricFamily(name, text, labels=labels)
         for values, figure in self._bounded(name, series):
             family.add_metric(values, figure)

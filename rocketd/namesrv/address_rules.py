@@ -1,7 +1,7 @@
-"""Addresses by the asker's network: rules that replace the addresses of brokers in answers. Pure functions.
+"""Addresses by the requester's network: rules to replace the addresses of brokers in answers. Pure functions.
 
 A broker in a container, behind a port forwarding or in a cloud has one address for its neighbours and another one for
-clients outside. It registers one of them. With rules, the name server tells each asker an address within reach.
+clients outside. It registers one of them. With rules, the name server tells each requester an address within reach.
 Apache has no counterpart.
 """
 
@@ -25,7 +25,7 @@ _MAX_KNOWN: Final = 1024
 
 
 class AddressView:
-    """The addresses for some askers: told ones by registered one. Others are told as they are registered.
+    """The addresses for some requesters: told ones by registered one. Others are told as they are registered.
 
     A view equals itself only, so answers can be kept by it.
     """
@@ -47,7 +47,7 @@ class AddressView:
 
 
 class AddressRules:
-    """The rules of a text. For each address, the first rule with the asker's network and this address counts.
+    """The rules of a text. For each address, the first rule with the requester's network and this address counts.
 
     Raises ValueError if the text does not consist of rules.
     """
@@ -60,12 +60,12 @@ class AddressRules:
             if not told:
                 raise ValueError(f"the rule {rule!r} has no registered=told addresses")
             self._rules.append((network_list(networks), told))
-        # By the numbers of the rules with the asker's network: fewer than there are hosts.
+        # By the numbers of the rules with the requester's network: fewer than there are hosts.
         self._views: dict[tuple[int, ...], AddressView | None] = {(): None}
         self._known: dict[str, AddressView | None] = {}
 
     def view_of(self, asker: str) -> AddressView | None:
-        """Return the view of an asker, given as ``host:port``. None: all addresses as they are registered. Any thread."""
+        """Return the view of a requester, given as ``host:port``. None: all addresses as they are registered. Any thread."""
         if not self._rules:
             return None
         host = asker.rpartition(":")[0]

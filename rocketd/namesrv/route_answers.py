@@ -60,7 +60,7 @@ class RouteAnswers:
         self._generation = _Generation((-1, -1, False, ""))
 
     def get(self, topic: str, standard: bool, acting_master: bool = False, asker: str = "") -> Answer | None:
-        """Return the answer for a topic and the address of an asker, None if no broker has the topic.
+        """Return the answer for a topic and the address of a requester, None if no broker has the topic.
 
         ``standard`` gives JSON for any parser; otherwise broker ids are member names without quotes, like FastJSON's.
         ``acting_master`` adds the member enableActingMaster of 5.x, required by the Rust client.

@@ -64,7 +64,7 @@ def _age(version: DataVersion) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Alive:
-    """A broker's last sign of life."""
+    """A broker's last heartbeat."""
 
     last_update_ms: int
     data_version: DataVersion
@@ -103,7 +103,7 @@ class RouteInfoManager:
         has_all_topics: bool = False,
         is_part: bool = False,
     ) -> MasterAddresses:
-        """Accept a broker's registration: a sign of life, and a master's topics if they are new.
+        """Accept a broker's registration: a heartbeat, and a master's topics if they are new.
 
         Topics count if this address is new to the broker's name, or if ``data_version`` differs from the last one.
         ``has_all_topics`` is whether the broker has no other topics: the others are removed, unless the registration is
@@ -264,7 +264,7 @@ class RouteInfoManager:
     ) -> tuple[bool, DataVersion | None]:
         """Return (whether a broker's topics changed since it registered, the known version if any).
 
-        An unchanged version counts as a sign of life, because such a broker skips the registration.
+        An unchanged version counts as a heartbeat, because such a broker skips the registration.
         """
         with self._lock:
             changed = self._is_changed(address, data_version)

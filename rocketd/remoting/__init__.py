@@ -45,6 +45,6 @@ Memory is bounded per peer and in total (`limits`, docs/security.md):
 
 Each limit is counted, and logged at most once a minute (`limit_log`). A change must not add a queue without a bound.
 
-Rooms: `wire` (bytes), `headers` and `bodies` (typed content), `fastjson` (Apache's JSON dialect, docs/decisions/0007),
+Subpackages: `wire` (bytes), `headers` and `bodies` (typed content), `fastjson` (Apache's JSON dialect, docs/decisions/0007),
 `tls`, `limits`, `calling` (client side), `serving` (server side). The formats are in docs/formats/remoting.md.
 """

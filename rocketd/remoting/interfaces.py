@@ -86,7 +86,7 @@ class IRequestProcessor(Interface):
 
 
 class IJobProcessor(Interface):
-    """A processor that takes the whole queue at once, for hot paths: one hand-over per message would cost too much."""
+    """A processor that takes the whole queue at once, for hot paths: one hand-off per message would cost too much."""
 
     def process_jobs(jobs: Sequence[Any]) -> None:
         """Handle all frames of all jobs (``dispatch.Job``) and answer them. Must not raise."""

@@ -8,7 +8,7 @@ PySpark is imported on first use. Install it with ``pip install 'rocketd[spark]'
     orders = rocketd.spark.read(spark, columns=["queue_offset", "tags"], namesrv="127.0.0.1:9876", subscribe="orders")
     orders.groupBy("tags").count().show()
 
-The rooms: `records` parses commit-log records into columns. `store` reads store files, `wire` talks to brokers.
+Subpackages: `records` parses commit-log records into columns. `store` reads store files, `wire` talks to brokers.
 `planning` turns options into ranges and tasks. `datasource` is the entry point of Spark, `sink` writes messages to
 topics, `archive` keeps them in Parquet files. `sessions` starts Spark, `jobs` holds the commands. See
 docs/decisions/0018-spark-without-a-jar.md.

@@ -1,6 +1,6 @@
 """The storage engine: Apache's files, byte for byte.
 
-Rooms, lower ones first; an import only goes down:
+Subpackages, lower ones first; an import only goes down:
 
 - `base`: settings, errors, file names, the file system.
 - `format`: records as bytes.

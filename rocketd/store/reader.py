@@ -35,10 +35,10 @@ MIN_FILTERED_ENTRIES = 800
 QUERY_ROUNDS = 3
 
 _OFFSET = struct.Struct(">q")
-"""Physical offset at the begin of a queue entry."""
+"""Physical offset at the start of a queue entry."""
 
 _HEAD = struct.Struct(">ii4xi4xq8xi44xI")
-"""Size and magic at the begin of a record, then queue id, queue offset, sysFlag and, without IPv6, body length."""
+"""Size and magic at the start of a record, then queue id, queue offset, sysFlag and, without IPv6, body length."""
 _V6_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 
 

@@ -32,7 +32,7 @@ from rocketd.testing.sockets import Sockets
 STEP_SECONDS = 8.0
 """Longest step of time. It is shorter than the difference between a held pull and its timeout, 10 s."""
 STEP_WITHOUT_CLIENTS_SECONDS = 45.0
-"""The same without clients and slaves. Brokers expire after 120 s, and send a sign of life every 30 s."""
+"""The same without clients and slaves. Brokers expire after 120 s, and send a heartbeat every 30 s."""
 LEAST_STEP_SECONDS = 0.01
 BEFORE_SECONDS = 0.05
 """With slaves, there is a step so long before a single timer: masters answer held questions about tables in a

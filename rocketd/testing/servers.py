@@ -159,7 +159,7 @@ class BrokerProcess(Process):
             self.reactor.seconds,
             self.around.virtual.stopwatch,
         )
-        # The real table is a file for all processes; this one is made again from the log.
+        # The real table is a file for all processes; this one is rebuilt from the log.
         broker.timers.waiting = TimerTable(":memory:")
         self._come_between(broker.dispatcher)
         broker.startService()

@@ -22,7 +22,7 @@ HOLD = b"hold"
 
 
 class StoppingMember:
-    """Starts a member; ``begun`` and ``ended`` are the bodies with reported begin and end of their handling."""
+    """Starts a member; ``begun`` and ``ended`` are the bodies with reported start and end of their handling."""
 
     def __init__(self, namesrv: str, group: str, topic: str, face: str, style: str) -> None:
         self.begun: list[bytes] = []

@@ -104,7 +104,7 @@ def test_get_consumer_status(both: Both) -> None:
 
 
 def test_offsets_go_with_their_topic(both: Both) -> None:
-    """Listed in docs/compatibility.md: of a topic that is made again, Apache's broker still has the old offsets."""
+    """Listed in docs/compatibility.md: of a topic that is recreated, Apache's broker still has the old offsets."""
     _consume(both, "MadeAgain", "old-readers")
     both.ask("stop", group="old-readers")
     _await_offsets(both, "MadeAgain", "old-readers", 2)

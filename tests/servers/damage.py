@@ -247,7 +247,7 @@ def broker_on_small_disk(directory, **settings):
 
 
 def fill_up(directory):
-    """Leave no page of a disk free. Return the file that takes the room."""
+    """Leave no page of a disk free. Return the file that takes the space."""
     ballast = directory / "ballast"
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while file.write(bytes(4096)):
@@ -270,7 +270,7 @@ def await_service_again(broker, address, sent):
         raise
 
     def everything_is_there():
-        # Entries without room in their queue are written once there is room.
+        # Entries without space in their queue are written once there is space.
         try:
             return check_everything_is_there(address, [sent]) == len(sent.acknowledged)
         except AssertionError:

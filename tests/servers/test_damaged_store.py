@@ -200,7 +200,7 @@ def test_garbage_in_a_consume_queue(entries, servers, good):
 
 
 def test_full_disk_refuses_sends_and_recovers_with_room(tmp_path):
-    """Sends are refused with Apache's codes, stored messages are served, and with room again sends succeed."""
+    """Sends are refused with Apache's codes, stored messages are served, and with space again sends succeed."""
     sent = Sent("p")
     with broker_on_small_disk(tmp_path) as (servers, space, broker):
         address = servers.broker_address
@@ -223,7 +223,7 @@ def test_full_disk_refuses_sends_and_recovers_with_room(tmp_path):
 
 
 def test_disk_full_for_queues_and_index_recovers_with_room(tmp_path):
-    """The log still has room, so that messages are taken that cannot be entered."""
+    """The log still has space, so that messages are taken that cannot be entered."""
     sent = Sent("p")
     with broker_on_small_disk(tmp_path, warmMapedFileEnable="true") as (servers, space, broker):
         address = servers.broker_address

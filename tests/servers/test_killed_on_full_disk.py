@@ -1,5 +1,5 @@
 """A broker killed on a full memory disk starts again on it, serves acknowledged messages, refuses sends with Apache's
-codes, and takes messages again once there is room."""
+codes, and takes messages again once there is space."""
 
 import shutil
 
@@ -20,7 +20,7 @@ from tests.servers.load import Sent, check_everything_is_there, is_dispatched
 
 
 def full(seen):
-    """Whether a page has no room."""
+    """Whether a page has no space."""
     return shutil.disk_usage(seen).free < 4096
 
 
@@ -51,7 +51,7 @@ def test_broker_killed_on_full_disk_starts_again(tmp_path):
 
         broker.wait_for("all is visible or waits", lambda: waits() or is_dispatched(address), RECOVERY_LIMIT)
         if not waits():
-            # Without room for the last entries, they have to wait; with room, nothing waits.
+            # Without space for the last entries, they have to wait; with space, nothing waits.
             assert check_everything_is_there(address, [sent]) == before
         send(address, sent, 50)
         assert_refusals_are_apaches(sent)

@@ -22,7 +22,7 @@ __all__ = ["good", "left_by_a_kill", "servers"]  # fixtures
 
 
 def made_again(servers):
-    """Return the files that the last broker made again, according to its log."""
+    """Return the files that the last broker recreated, according to its log."""
     lines = servers.processes[-1].log.read_text().splitlines()
     return [line for line in lines if "rebuilt from the log" in line]
 

@@ -89,7 +89,7 @@ def test_each_message_once_over_restarts(spark, tmp_path):
     assert sink.offsets() == every("orders", dict.fromkeys(range(4), 375))
     assert sorted(int(row[3].partition(b"|")[0]) for row in rows) == list(range(1500))
     kept = sink.checkpoint()
-    # The store times of the last messages tell a topic that was created again.
+    # The store times of the last messages tell a topic that was recreated.
     assert set(kept.pop("stored")["orders"]["broker-a"]) == set("0123")
     assert kept == {"offsets": {"orders": {"broker-a": dict.fromkeys("0123", 375)}}, "v": 1}
 

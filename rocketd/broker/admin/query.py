@@ -91,7 +91,7 @@ class QueueOffsetProcessor:
 
 
 def first_that_fit(items: Iterable[T], size_of: Callable[[T], int]) -> list[T]:
-    """Return the first items that fit into one frame, with room for the header. ``size_of`` returns bytes."""
+    """Return the first items that fit into one frame, with space for the header. ``size_of`` returns bytes."""
     found: list[T] = []
     room = MAX_BODY
     for item in items:

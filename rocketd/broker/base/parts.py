@@ -1,7 +1,7 @@
-"""The broker as its rooms see it, as types: the parts that every room uses.
+"""The broker as its subpackages see it, as types: the parts that every subpackage uses.
 
-Each room declares the parts it needs in a protocol in ``<room>/parts.py``, which extends those of the rooms below. So a
-room names no type of a room above it. ``Broker`` provides all of them, as do the brokers of tests.
+Each subpackage declares the parts it needs in a protocol in its ``parts.py``, which extends those of the subpackages
+below. So a subpackage names no type of a subpackage above it. ``Broker`` provides all of them, as do the brokers of tests.
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ SECONDS = 60.0
 
 
 class WaterMarks:
-    """Logs the figures. Reactor thread. ``clock_ms`` is the clock of the jobs' ``received_ms``."""
+    """Logs the values. Reactor thread. ``clock_ms`` is the clock of the jobs' ``received_ms``."""
 
     _log = Logger()
 

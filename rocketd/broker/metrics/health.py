@@ -1,7 +1,7 @@
 """Whether a broker works, and whether it should get requests.
 
 A broker that cannot flush any more is not alive: only a restart makes it accept messages again. A full disk is different:
-the broker still serves consumers, and accepts messages when there is room.
+the broker still serves consumers, and accepts messages when there is space.
 """
 
 from collections.abc import Callable

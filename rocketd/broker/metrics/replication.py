@@ -11,7 +11,7 @@ _SLAVE = "haSlave_"
 
 
 class ReplicationMetrics:
-    """The figures of replication in brokerStatus. Any thread."""
+    """The values of replication in brokerStatus. Any thread."""
 
     def __init__(self, broker: AdminParts) -> None:
         self._broker = broker

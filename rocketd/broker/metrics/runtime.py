@@ -1,4 +1,4 @@
-"""The figures of brokerStatus as metrics.
+"""The values of brokerStatus as metrics.
 
 Counterpart: `collectBrokerRuntimeStats` of Apache's exporter, with its names and labels.
 """
@@ -50,7 +50,7 @@ FIGURES = {
     "queryThreadPoolQueueCapacity": "query_threadpool_queue_capacity",
     "queryThreadPoolQueueHeadWaitTimeMills": "query_threadpoolqueue_headwait_timemills",
 }
-"""The key of a figure in brokerStatus, and its name in the exporter."""
+"""The key of a value in brokerStatus, and its name in the exporter."""
 
 RATES = {
     "putTps": "put_tps",
@@ -84,7 +84,7 @@ _CLASS = re.compile(r"\[([^\]]+)\]:(\d+)")
 
 
 class RuntimeMetrics:
-    """The figures of brokerStatus. Any thread."""
+    """The values of brokerStatus. Any thread."""
 
     def __init__(self, broker: AdminParts, info: RuntimeInfo) -> None:
         self._broker = broker
@@ -107,7 +107,7 @@ class RuntimeMetrics:
 
 
 def figures(table: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield key, name and text of each figure in the table of brokerStatus."""
+    """Yield key, name and text of each value in the table of brokerStatus."""
     for key, name in FIGURES.items():
         if key in table:
             yield key, name, table[key]

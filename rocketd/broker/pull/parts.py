@@ -1,4 +1,4 @@
-"""The broker as pull processors see it. Consumers and the group guard belong to other rooms, so they are protocols."""
+"""The broker as pull processors see it. Consumers and the group guard belong to other subpackages, so they are protocols."""
 
 from collections.abc import Callable
 from typing import Protocol

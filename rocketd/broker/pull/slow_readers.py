@@ -4,7 +4,7 @@ Active only if ``disableConsumeIfConsumerReadSlowly`` is set. Every three minute
 are compared with the end of the log. A group more than ``consumerFallbehindThreshold`` bytes behind loses its
 ``consumeEnable``. An administrator restores it with updateSubGroup. One thread at a time.
 
-Counterpart: `BrokerController.protectBroker`, and the fall-behind figures of `BrokerStatsManager` (Apache).
+Counterpart: `BrokerController.protectBroker`, and the fall-behind measurements of `BrokerStatsManager` (Apache).
 """
 
 from msgspec.structs import replace

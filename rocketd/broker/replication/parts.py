@@ -1,4 +1,4 @@
-"""The broker as replication sees it. The parts of the rooms above are protocols."""
+"""The broker as replication sees it. The parts of the subpackages above are protocols."""
 
 from collections.abc import Callable
 from typing import Protocol

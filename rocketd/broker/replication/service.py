@@ -200,7 +200,7 @@ class Replication:
         self.master.when_replicated(end_offset, callback)
 
     def table(self) -> dict[str, str]:
-        """Return the figures for brokerStatus. Any thread."""
+        """Return the values for brokerStatus. Any thread."""
         table = {f"haSlave_{slave.address}": str(slave.reported_offset) for slave in list(self.master.slaves)}
         if table:
             table["haSlavesBehindBytes"] = str(self.master.behind_bytes())

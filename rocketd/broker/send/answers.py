@@ -99,7 +99,7 @@ class SendAnswers:
     def singles_stored(
         self, requests: Sequence[Request], results: Sequence[PutResult], answers: list[tuple[Connection, bytes]]
     ) -> None:
-        """Answer requests with one message each, which do not have to be safe: like ``stored``, in one loop."""
+        """Answer requests with one message each, which do not have to be durable: like ``stored``, in one loop."""
         template = self._template
         for request, result in zip(requests, results, strict=True):
             if (

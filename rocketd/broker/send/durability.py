@@ -1,4 +1,4 @@
-"""The moment a stored message may be acknowledged: at once, on disk, on a slave, or both.
+"""The time at which a stored message may be acknowledged: at once, on disk, on a slave, or both.
 
 Flush and replication run side by side. If both fail, the answer names the slave's failure.
 
@@ -37,7 +37,7 @@ class Durability:
         return self._sync_flush or self._sync_replica
 
     def when_safe(self, end_offset: int, callback: FlushCallback, puts: int = 1) -> None:
-        """Call back once: with PUT_OK when the log is safe up to ``end_offset``, otherwise with the failure.
+        """Call back once: with PUT_OK when the log is durable up to ``end_offset``, otherwise with the failure.
 
         Storage thread, right after the append of ``puts`` messages; their time is measured. The callback runs in the
         storage, flush or reactor thread.

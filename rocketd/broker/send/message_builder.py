@@ -239,7 +239,7 @@ def _drop_timers(table: dict[str, str]) -> None:
 
 
 def waits(wait: str | None) -> bool:
-    """Return whether the sender of a message with this WAIT waits until it is safe. A damaged value waits as well."""
+    """Return whether the sender of a message with this WAIT waits until it is durable. A damaged value waits as well."""
     return wait is None or wait.lower() != "false"
 
 

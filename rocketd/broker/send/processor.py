@@ -227,7 +227,7 @@ class SendMessageProcessor:
         stored: list[tuple[Request, Sequence[PutResult], MessageInner]],
         answers: list[tuple[Connection, bytes]],
     ) -> None:
-        """Answer each send now, or once its messages and any topics it created are safe."""
+        """Answer each send now, or once its messages and any topics it created are durable."""
         unsafe: list[_Stored] = []
         unsettled: list[_Stored] = []
         new = self._new_topics
@@ -250,7 +250,7 @@ class SendMessageProcessor:
         self._durability.when_safe(last.physical_offset + last.size, callback, len(stored))
 
     def _answer_when_settled(self, stored: Sequence[_Stored]) -> None:
-        """Answer sends to new topics when the topics are safe. Messages with WAIT must be safe as well."""
+        """Answer sends to new topics when the topics are durable. Messages with WAIT must be durable as well."""
         names = {name for request, _, message in stored for name in (request.header.topic, message.topic)}
 
         def settle(status: PutStatus, group: Sequence[_Stored]) -> None:

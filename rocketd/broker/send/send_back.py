@@ -90,7 +90,7 @@ class SendBackProcessor:
             return RemotingCommand.response()
 
         def settled(status: PutStatus) -> None:
-            """Answer once the topic created for the message is safe."""
+            """Answer once the topic created for the message is durable."""
             if status is PutStatus.PUT_OK:
                 context.answer(RemotingCommand.response())
             else:

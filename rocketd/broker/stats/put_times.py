@@ -80,7 +80,7 @@ class PutTimes:
             self._last_buckets, self._buckets = self._buckets, [0] * (len(_ENDS) + 1)
 
     def table(self) -> dict[str, str]:
-        """Return all figures with Apache's keys. Before the end of the first minute the distribution is ``null``."""
+        """Return all values with Apache's keys. Before the end of the first minute the distribution is ``null``."""
         table = {
             "putMessageEntireTimeMax": str(self._max_ms),
             "putMessageDistributeTime": self._distribution_text(),

@@ -1,7 +1,7 @@
 """The consumer groups of this broker: permission to consume, and retries.
 
 They are kept in Apache's file, ``config/subscriptionGroup.json``. A change takes effect in memory at once. The table's
-writer stores it together with others of the same moment; only administrators are answered after the write.
+writer stores it together with other waiting changes; only administrators are answered after the write.
 
 Counterpart: `SubscriptionGroupManager` (Apache).
 """

@@ -17,7 +17,7 @@ LOOK_SECONDS = 1.0
 
 
 def is_topic_deleted(broker: TableParts, topic: str, offset: int, stored_ms: int) -> bool:
-    """Return whether the topic of a waiting message was deleted after its store, and not created again. Any thread.
+    """Return whether the topic of a waiting message was deleted after its store, and not recreated. Any thread.
 
     ``offset`` is the message's place in the log in bytes, ``stored_ms`` its store time in Unix ms.
     """

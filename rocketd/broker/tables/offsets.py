@@ -3,7 +3,7 @@
 They are kept in Apache's file, ``config/consumerOffset.json``. Unlike the other tables it is written by a timer
 (``flushConsumerOffsetInterval``) and at the stop, not with every change. After a crash, groups read again the messages
 committed since the last write. Only the first offset of a group in a queue is written soon: without one, the group would
-begin anew, perhaps at the end of the queue.
+start over, perhaps at the end of the queue.
 
 Counterpart: `ConsumerOffsetManager` (Apache).
 """

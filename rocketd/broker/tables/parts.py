@@ -1,4 +1,4 @@
-"""The broker as the rooms above its tables see it."""
+"""The broker as the subpackages above its tables see it."""
 
 from typing import Protocol
 

@@ -1,10 +1,10 @@
 """The topics of this broker: queues and permissions.
 
 They are kept in Apache's file, ``config/topics.json``. A change takes effect in memory at once. The table's writer
-stores it, together with others of the same moment. Administrators are answered after the write, as are senders to a
+stores it, together with other waiting changes. Administrators are answered after the write, as are senders to a
 topic created by their send.
 
-Listeners (registration with the name servers) learn of topics created on use at once, because clients look for a route
+Listeners (registration with the name servers) learn of auto-created topics at once, because clients look for a route
 next. They learn of administrators' changes after the write.
 
 Counterpart: `TopicConfigManager` (Apache).
@@ -72,7 +72,7 @@ class TopicConfigManager(VersionedTable[TopicConfig, TopicConfigSerializeWrapper
         self._listeners: list[ChangeListener] = []
         self._untold = False
         self.settlement = NewNameSettlement(self._saved.hurry)
-        """Topics created on use, until they are safe."""
+        """Auto-created topics, until they are durable."""
         self.deleting: set[str] = set()
         """Topics whose deletion has begun, until the store has recorded it. Any thread."""
         self._follows = False
@@ -370,13 +370,13 @@ class TopicConfigManager(VersionedTable[TopicConfig, TopicConfigSerializeWrapper
         self._listeners.append(listener)
 
     def _put_new(self, config: TopicConfig, how: str) -> None:
-        """Insert a topic created on use; its senders are answered when it is safe."""
+        """Insert an auto-created topic; its senders are answered when it is durable."""
         self.settlement.begin(config.topic_name)
         self._put(config.topic_name, config)
         self._news.add(config.topic_name, how)
 
     def _made(self, topic: str, how: str) -> None:
-        """Announce a topic created on use, and schedule its write. Called without the lock."""
+        """Announce an auto-created topic, and schedule its write. Called without the lock."""
         self._spread(f"topic {topic} {how}")
         self._saved.changed()
 

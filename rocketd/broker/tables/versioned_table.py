@@ -1,6 +1,6 @@
 """A table of the broker with Apache's version: its entries by name, their changes, and their file.
 
-A change takes effect in memory at once. The table's writer stores it together with others of the same moment.
+A change takes effect in memory at once. The table's writer stores it together with other waiting changes.
 
 Counterpart: `TopicConfigManager` and `SubscriptionGroupManager` (Apache).
 """

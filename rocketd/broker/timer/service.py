@@ -48,7 +48,7 @@ STUCK_SECONDS = 0.1
 HALF_HOUR_MS = 1_800_000
 
 _TABLE, _DELIVERY = "table", "delivery"
-"""Kinds of trouble in the log."""
+"""Kinds of problems in the log."""
 _NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
@@ -141,7 +141,7 @@ class TimerMessageService:
         return None if self._rested is None else self._rested[1]
 
     def table(self) -> dict[str, str]:
-        """Return the figures for brokerStatus, with the names of 5.x. Empty until the topic is used."""
+        """Return the values for brokerStatus, with the names of 5.x. Empty until the topic is used."""
         reader, store = self._reader, self._broker.store
         end = store.get_max_offset(TIMER_TOPIC, 0)
         if reader is None or not end:

@@ -4,7 +4,7 @@ A producer sends a half message, invisible to consumers, runs its local transact
 If the end never arrives, the broker checks back: it asks a producer of the group about the outcome. Everything is in
 two system topics of one queue each, in Apache's form:
 
-- RMQ_SYS_TRANS_HALF_TOPIC holds half messages. The send room writes them (`send.half_messages`, `send.processor`).
+- RMQ_SYS_TRANS_HALF_TOPIC holds half messages. The package `send` writes them (`send.half_messages`, `send.processor`).
 - RMQ_SYS_TRANS_OP_HALF_TOPIC holds op messages. Each one names the queue offset of a half message that has ended.
 
 Parts:

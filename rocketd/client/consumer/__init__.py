@@ -42,7 +42,7 @@ count: a broker that has begun again learns of them one heartbeat after the othe
 
 **Chunks**
 
-A hand-over to a thread and back costs more than a short handler. So a plain function gets as many messages of one queue at
+A hand-off to a thread and back costs more than a short handler. So a plain function gets as many messages of one queue at
 once as it probably handles in 1 ms, 32 at most. The thread calls the handler for one after the other, and reports the
 results together. This must not be noticed from outside:
 
@@ -51,7 +51,7 @@ results together. This must not be noticed from outside:
 - Messages that the thread has not begun can be taken back at any time: if the handler has not ended for 5 ms, other
   threads get them, or the same one later with order `queue`. If the consumer stops or the queue is given up, they are not
   handled here.
-- The begin of a message is noted for `consume_timeout` at its hand-over, or when it is found running for 5 ms.
+- The start of a message is noted for `consume_timeout` at its hand-off, or when it is found running for 5 ms.
 - With hooks around the handler, messages are handed over one by one: hooks run in the reactor thread.
 
 **Threads**

@@ -70,8 +70,8 @@ class Admin(AdminFace, AioLifecycle):
         """Iterate over the dead letters of a group, all queues one after another.
 
         ``exception`` is a class, or its name with or without the module. ``since`` and ``until`` are the times from which
-        on and before which a letter was stored. ``ids`` are ids of messages or of their places. Letters stored after the
-        begin are left out. A few letters are held at a time, and no progress of any group changes.
+        on and before which a dead letter was stored. ``ids`` are ids of messages or of their places. Dead letters stored
+        after the start of the iteration are left out. A few are held at a time, and no progress of any group changes.
 
         Raises IllegalGroupError and UsageError; during the iteration NoRouteError if the letters may not be read.
         """

@@ -1,6 +1,6 @@
-"""Logs the begin and the end of outages of brokers: one line each, however many requests fail.
+"""Logs the start and the end of outages of brokers: one line each, however many requests fail.
 
-Each queue, heartbeat and offset of a client fails while its broker is away. The line at the begin has the first of these
+Each queue, heartbeat and offset of a client fails while its broker is away. The line at the start has the first of these
 failures, the line at the end their number. Reactor thread.
 """
 
@@ -23,7 +23,7 @@ class Outages:
         self._seconds = seconds
         self._address_of = address_of
         self.begun: dict[str, tuple[float, int]] = {}
-        """The begin of each outage, and the number of failed requests, by address."""
+        """The start of each outage, and the number of failed requests, by address."""
 
     def covers(self, what: str, error: Exception) -> bool:
         """Note that ``what`` has failed. Return whether an outage is the cause, which is logged here."""

@@ -321,7 +321,7 @@ class ProducerEngine(Generic[T]):
     async def reply(self, request: ReceivedMessage[Any], body: T, *, timeout: Duration | None = None) -> SendResult:
         """Send the reply to a request.
 
-        It goes to the broker of the request first, because the asker is connected to that one. Raises
+        It goes to the broker of the request first, because the requester is connected to that one. Raises
         IllegalMessageError if the message is not a request, and the errors of ``send``.
         """
         topic, more = reply_properties(request)

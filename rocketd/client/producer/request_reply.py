@@ -28,8 +28,8 @@ CREATE_REPLY_MESSAGE = 10007
 """Apache's error code for a reply to a message other than a request."""
 
 GREETING_SHARE = 3
-"""Divisor of the remaining time: the share of it in which brokers must note the asker. Slower brokers may not delay the
-answer of the others.
+"""Divisor of the remaining time: the share of it in which brokers must note the requester. Slower brokers may not delay
+the answer of the others.
 """
 LOOK_SECONDS = 30.0
 """Interval at which a cluster's reply topic is looked up again, if it was not found."""
@@ -134,7 +134,7 @@ def _reply_of(header: ReplyMessageRequestHeader, packed: bytes, producer: Asker[
 
 
 def reply_properties(request: ReceivedMessage[Any]) -> tuple[str, dict[str, str]]:
-    """Return the topic of replies to a request, and the properties for the way back to the asker.
+    """Return the topic of replies to a request, and the properties for the way back to the requester.
 
     Raises IllegalMessageError if the message is not a request.
     """

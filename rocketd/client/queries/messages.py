@@ -34,7 +34,7 @@ MAX_PAGES: Final = 64
 """Answers of a broker read for one unique key, at most."""
 
 LAST_MS: Final = 999
-"""Apache's brokers know the time of a key in whole seconds, so messages may be this much later than a query's begin."""
+"""Apache's brokers know the time of a key in whole seconds, so messages may be this much later than a query's start."""
 
 NOT_THERE: Final = "can not find message"
 """Beginning of a broker's remark if it has no message at a place. The response code alone is ambiguous."""

@@ -19,7 +19,7 @@ from rocketd.remoting.headers.client import ConsumerGroupRequestHeader
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 
 Target = datetime | Literal["earliest", "latest"] | int
-"""The new position: messages stored at or after a moment, the first existing message, the end, or an offset."""
+"""The new position: messages stored at or after a time, the first existing message, the end, or an offset."""
 
 _TIMESTAMPS: Final = {"earliest": 0, "latest": -1}
 """The protocol's timestamps for the ends of a queue."""

@@ -1,4 +1,4 @@
-"""Questions about a queue: its beginning and end, and the offset of a moment.
+"""Questions about a queue: its beginning and end, and the offset of a point in time.
 
 Counterpart: the offset methods of `MQAdminImpl` (Apache). Reactor thread. Queues have the application's names, without the
 namespace. A name with the namespace is accepted, too.
@@ -21,7 +21,7 @@ from rocketd.store.format.record import MessageExt, decode_readable
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """Return a moment in Unix ms, as brokers use it."""
+    """Return a point in time in Unix ms, as brokers use it."""
     return int(moment.timestamp() * 1000)
 
 
@@ -44,12 +44,12 @@ async def max_offset(instance: ClientInstance, queue: MessageQueue) -> int:
 
 
 async def search_offset(instance: ClientInstance, queue: MessageQueue, moment: datetime) -> int:
-    """Return the offset of the first message stored at or after a moment, for no consumer. Raises RocketMQError."""
+    """Return the offset of the first message stored at or after a time, for no consumer. Raises RocketMQError."""
     return await first_since(instance, TOOLS_GROUP, queue, milliseconds_of(moment))
 
 
 async def first_since(instance: ClientInstance, group: str, queue: MessageQueue, moment_ms: int) -> int:
-    """Return the offset of the first message stored at or after a moment (Unix ms), or the end of the queue without one.
+    """Return the offset of the first message stored at or after a time (Unix ms), or the end of the queue without one.
 
     Apache's brokers return the nearest message, before or after, or any of those stored in the same millisecond. So the
     messages there are looked at, with pulls of a group that may read the topic. If they cannot be read, the broker's
@@ -81,13 +81,13 @@ async def first_since(instance: ClientInstance, group: str, queue: MessageQueue,
 
 
 class _Look(NamedTuple):
-    """The answer to a pull of one message: its readable records, and the begin of the queue."""
+    """The answer to a pull of one message: its readable records, and the beginning of the queue."""
 
     records: list[MessageExt]
     begin: int
 
     def is_since(self, offset: int, moment_ms: int) -> bool:
-        """Whether the message was stored at or after a moment. So counts the end of the queue, and a damaged message."""
+        """Whether the message was stored at or after a time. So counts the end of the queue, and a damaged message."""
         if self.records:
             return self.records[0].store_timestamp >= moment_ms
         return offset >= self.begin

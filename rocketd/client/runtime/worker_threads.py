@@ -1,4 +1,4 @@
-"""Threads for blocking functions. Results return in groups, because hand-overs dominate the cost of a short function.
+"""Threads for blocking functions. Results return in groups, because thread switches dominate the cost of a short function.
 
 Counterpart: the executors for listeners (Apache). Twisted's pool needs two more steps between threads for each function, and
 one call into the reactor for each result.

@@ -87,7 +87,7 @@ class AsyncTraceDispatcher:
 
     About ``queue_size`` contexts wait or are under way, at most; further ones are dropped. ``dropped`` counts them,
     those after the stop, and those that could not be encoded. ``failed`` counts those whose message could not be sent.
-    Each kind of loss is logged once when it begins, and again only when it begins anew. A stop logs the sums.
+    Each kind of loss is logged once when it begins, and again only when it begins afresh. A stop logs the sums.
     """
 
     _log = Logger()

@@ -3,7 +3,7 @@
 Counterpart: `SendMessageTraceHookImpl`, `ConsumeMessageTraceHookImpl` and `EndTransactionTraceHookImpl` (Apache). Pure
 functions, to be called in one line and handed to the dispatcher's ``append``, which ignores None.
 
-Topics and groups are given without the client's namespace, moments in ms since 1970.
+Topics and groups are given without the client's namespace, times in ms since 1970.
 """
 
 from collections.abc import Collection, Mapping

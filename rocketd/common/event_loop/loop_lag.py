@@ -1,6 +1,6 @@
 """How late event loops are: a histogram of delays, and its probe for a reactor.
 
-A request waits at least as long as its event loop is late. So these figures show pauses that averages hide: garbage
+A request waits at least as long as its event loop is late. So these values show pauses that averages hide: garbage
 collection, slow disks, a stolen processor.
 """
 
@@ -42,7 +42,7 @@ class LagHistogram:
         self._counts = [0] * _CLASSES
         """The counts since the start."""
         self._before = [0] * _CLASSES
-        """The counts at the begin of the running minute."""
+        """The counts at the start of the running minute."""
         self._seconds = 0.0
         self._longest = 0.0
         self._last = LagSummary(0, 0.0, 0.0, 0.0, 0.0)

@@ -5,7 +5,7 @@ suppressed lines. A kind is a constant such as "bad frame", or one followed by t
 and length of kinds are limited, because a peer may choose that name. Values are shortened before they are logged. When
 a fault is over, its kind is cleared, so the next fault is logged at once.
 
-A pair of lines for the begin and the end of a state, such as "unreachable" and "reachable again", needs no throttle: its
+A pair of lines for the start and the end of a state, such as "unreachable" and "reachable again", needs no throttle: its
 writer knows the state. The same is true of reminders of a lasting state. No other code of rocketd limits log lines by time.
 """
 

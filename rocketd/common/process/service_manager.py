@@ -61,7 +61,7 @@ class ServiceManager:
             self._send_state("READY=1")
 
     def stopping(self) -> None:
-        """Report the begin of a stop. The watchdog is notified until its end, since it may take long."""
+        """Report the start of a stop. The watchdog is notified until its end, since it may take long."""
         self._send_state("STOPPING=1", "STATUS=stopping")
 
     def ended(self) -> None:
@@ -124,7 +124,7 @@ def _socket_address(name: str) -> str | None:
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float:
-    """Return the time without a sign of life after which the manager ends this process; 0 if it does not."""
+    """Return the time without a watchdog notification after which the manager ends this process; 0 if it does not."""
     if environ.get("WATCHDOG_PID", "") not in ("", str(os.getpid())):
         return 0.0
     text = environ.get("WATCHDOG_USEC", "")

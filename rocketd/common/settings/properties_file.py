@@ -16,7 +16,7 @@ SHORT_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One pair as read. `line` (from 1) is the begin of its logical line, `lines` the number of lines it spans."""
+    """One pair as read. `line` (from 1) is the start of its logical line, `lines` the number of lines it spans."""
 
     key: str
     value: str
@@ -76,7 +76,7 @@ def format_pair(key: str, value: str) -> str:
 
 def _escape_value(value: str) -> str:
     escaped = value.replace("\\", "\\\\")
-    # Only a blank at the begin would be taken for part of the separator.
+    # Only a blank at the start would be taken for part of the separator.
     return "\\" + escaped if escaped[:1] and escaped[0] in BLANK else escaped
 
 
@@ -101,7 +101,7 @@ def _entries(lines: list[str]) -> Iterator[Entry]:
             logical = logical[:-1] + lines[number].lstrip(BLANK)
             number += 1
         if logical == "\\":
-            # Only the continuation mark: the next line starts anew, comments included.
+            # Only the continuation mark: the next line starts afresh, comments included.
             continue
         if _continues(logical):
             logical = logical[:-1]

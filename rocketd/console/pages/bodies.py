@@ -42,7 +42,7 @@ def shown(body: bytes, shape: Shape) -> str:
 
 
 def preview(body: bytes, compressed: bool) -> str:
-    """Return the begin of a body on one line."""
+    """Return the beginning of a body on one line."""
     if compressed:
         return f"({len(body):,} compressed bytes)"
     if shape_of(body[: 4 * PREVIEW]) == "hex" and not _is_cut_text(body):
@@ -63,7 +63,7 @@ def _indented(value: object) -> str:
 
 
 def _is_cut_text(body: bytes) -> bool:
-    """Return whether a body is text whose begin ends within a character."""
+    """Return whether a body is text whose beginning ends within a character."""
     begin = body[: 4 * PREVIEW]
     return len(body) > len(begin) and begin.decode("utf-8", "ignore").encode() in (begin[:-n] for n in (1, 2, 3))
 

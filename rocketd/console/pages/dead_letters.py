@@ -16,16 +16,16 @@ from rocketd.console.pages.visit import MOST_ROWS, Visit, time_text
 
 DEAD_LETTERS = Link("Dead letters", "/dead-letters")
 MOST_AT_ONCE = 100
-"""Letters sent again by one click."""
+"""Dead letters sent again by one click."""
 MOST_READ = 2000
-"""Letters read by one page."""
+"""Dead letters read by one page."""
 
 _running: set[str] = set()
-"""Groups whose letters are being sent. Two redrives of one group at a time could send a letter twice."""
+"""Groups whose dead letters are being sent. Two redrives of one group at a time could send a letter twice."""
 
 
 async def dead_letter_list(visit: Visit) -> View:
-    """Return the groups with dead letters, or the letters of one group by cause."""
+    """Return the groups with dead letters, or those of one group by cause."""
     group, exception = visit.text("group"), visit.text("exception")
     if not group:
         return await _groups(visit)
@@ -103,7 +103,7 @@ class Letters:
         self._reader = DeadLetterReader(cluster.client, group, wanted, packed=True)
         self._most = most
         self.more = False
-        """Whether there are more letters, known at the end."""
+        """Whether there are more dead letters, known at the end."""
 
     async def __aiter__(self) -> AsyncIterator[DeadLetter]:
         left = self._most
@@ -116,7 +116,7 @@ class Letters:
                 yield letter
 
     def unpacked(self, letter: DeadLetter) -> DeadLetter:
-        """Return a letter with its decompressed body."""
+        """Return a dead letter with its decompressed body."""
         return self._reader.unpacked(letter)
 
 
@@ -204,7 +204,7 @@ async def redrive_preview(visit: Visit) -> View:
 
 
 async def redrive(visit: Visit) -> View:
-    """Send letters again, at most MOST_AT_ONCE, and tell their numbers."""
+    """Send dead letters again, at most MOST_AT_ONCE, and tell their numbers."""
     group, to = visit.required("group"), visit.one_of("to", "group", "topic")
     if group in _running:
         raise ConsoleError(f"Dead letters of {group} are being sent already. Wait until that has ended.")

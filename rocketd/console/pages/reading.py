@@ -63,7 +63,7 @@ async def newest(cluster: ConsoleCluster, topic: str, most: int) -> Found:
 
 
 async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: datetime | None, most: int) -> Found:
-    """Return the first messages of a topic stored from a moment on, and before another one."""
+    """Return the first messages of a topic stored from a time on, and before another one."""
     queues, more = await _queues(cluster, topic)
     begin_ms = milliseconds_of(begin)
     until_ms = None if until is None else milliseconds_of(until)
@@ -90,7 +90,7 @@ async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: d
 async def by_key(
     cluster: ConsoleCluster, topic: str, key: str, begin: datetime | None, until: datetime | None, most: int
 ) -> Found:
-    """Return messages of a topic with a key stored from a moment to another, ``most`` of each broker at most."""
+    """Return messages of a topic with a key stored from a time to another, ``most`` of each broker at most."""
     begin_ms = 0 if begin is None else milliseconds_of(begin)
     until_ms = FOREVER_MS if until is None else milliseconds_of(until)
     route = await cluster.admin.topic_route(topic)

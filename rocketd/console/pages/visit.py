@@ -79,7 +79,7 @@ def time_text(milliseconds: int) -> str | None:
 
 
 def moment_text(moment: datetime | None) -> str | None:
-    """Return a moment as text in UTC."""
+    """Return a point in time as text in UTC."""
     if moment is None:
         return None
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03}"

@@ -25,7 +25,7 @@ from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
 
 MAX_JOINED = 64 << 10
-"""Bytes of joined commands from which they are written before the turn of the reactor ends."""
+"""Bytes of joined commands from which they are written before the iteration of the reactor ends."""
 
 CLOSE_SECONDS = 2.0
 """Time in which a closing connection may write pending bytes."""
@@ -191,9 +191,9 @@ class ClientConnection(TwistedProtocol):
         return self._socket is not None and not self._paused and not self._closing
 
     def _write_joined(self) -> Deferred[None] | None:
-        """Write the commands of this turn of the reactor at once, except the first, which was written when it came.
+        """Write the commands of this iteration of the reactor at once, except the first, which was written when it came.
 
-        An answer completes one request, and a clump of answers many, whose callers send the next ones in one turn.
+        An answer completes one request, and a clump of answers many, whose callers send the next ones in one iteration.
         """
         data = self._take_joined()
         return None if self.closed or not data else self._write_now(data)
@@ -220,7 +220,7 @@ class ClientConnection(TwistedProtocol):
         return written
 
     def _send_now(self, data: bytes) -> bytes:
-        """Send as much as the socket takes, and return the rest. It saves one turn of the reactor."""
+        """Send as much as the socket takes, and return the rest. It saves one iteration of the reactor."""
         if self._socket is None or self._draining:
             return data
         try:

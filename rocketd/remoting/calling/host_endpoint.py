@@ -66,7 +66,7 @@ class _Receiver:
         self._addresses: list[IAddress] = []
 
     def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:  # noqa: N802, N803 - Twisted's names
-        """Ignore the begin of the resolution."""
+        """Ignore the start of the resolution."""
 
     def addressResolved(self, address: IAddress) -> None:  # noqa: N802
         if isinstance(address, IPv4Address | IPv6Address):

@@ -48,7 +48,7 @@ ADMIN_WRITES = frozenset(
 """Requests of administrators that change or delete data, at a broker or a name server."""
 
 REGISTRATIONS = frozenset((RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION))
-"""Requests of brokers to a name server. The last one counts as a sign of life."""
+"""Requests of brokers to a name server. The last one counts as a heartbeat."""
 
 Refusal = Callable[[str, str, str], RequestError]
 

@@ -1,7 +1,7 @@
 """One accepted connection: bytes in to frames, frames to the dispatcher, answers out.
 
 Counterpart: `NettyServerHandler` and its channel (Apache). Reading and all calls of Twisted belong to the owner's
-thread: the reactor thread, or the thread that has the turn of the connection's lane (see ``lane``).
+thread: the reactor thread, or the thread that holds the lock of the connection's lane (see ``lane``).
 
 ``write`` may be called from any thread. If nothing is pending, it sends on the socket at once, under a lock. It uses a
 duplicate of the socket's descriptor, so a closing connection can never pass that number on to another one. The rest is
@@ -61,10 +61,10 @@ class OwnerLane(Protocol):
         """The event loop of its transports."""
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Run a function in the turn of the lane. Any thread."""
+        """Run a function in an iteration of the lane. Any thread."""
 
     def is_here(self) -> bool:
-        """Return whether the calling thread has the turn of the lane."""
+        """Return whether the calling thread holds the lock of the lane."""
 
     def admit(self, connection: "Connection") -> bool:
         """Count a connection that moves here. Return False if the lane has closed. Any thread."""
@@ -147,7 +147,7 @@ class Connection(TwistedProtocol):
     # ------------------------------------------------------------ the owner
 
     def board(self, lane: OwnerLane) -> None:
-        """Move from the reactor to a lane, in the next turn of the reactor, if it is possible then. Reactor thread."""
+        """Move from the reactor to a lane, in the next iteration of the reactor, if it is possible then. Reactor thread."""
         if not self._boards and self._direct is not None:
             self._boards = True
             self._reactor.callFromThread(self._board, lane)
@@ -166,7 +166,7 @@ class Connection(TwistedProtocol):
         self._later(self.transport.startReading)
 
     def leave(self) -> None:
-        """Move from a lane to the reactor. The thread that has the turn of the lane."""
+        """Move from a lane to the reactor. The thread that holds the lane's lock."""
         transport = self.transport
         with self._lock:
             if self.closed:
@@ -198,7 +198,7 @@ class Connection(TwistedProtocol):
             self._later(function, *arguments)
 
     def _later(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function in the owner's thread, in its next turn. Any thread."""
+        """Call a function in the owner's thread, in its next iteration. Any thread."""
         lane = self.lane
         call = self._reactor.callFromThread if lane is None else lane.call
         call(self._call_owner, function, *arguments)  # which calls it again if the connection has moved meanwhile

@@ -1,10 +1,10 @@
 """Lanes: a pool's thread reads the connections that it serves.
 
-Without a lane, the reactor thread reads requests and hands them over to the pool's thread. Both share the interpreter's
-lock, so each hand-over costs more than the request itself. With a lane, the pool's thread has an event loop. It takes
+Without a lane, the reactor thread reads requests and hands them over to the pool's thread. Both share the GIL,
+so each hand-off costs more than the request itself. With a lane, the pool's thread has an event loop. It takes
 over each plain connection whose first request belongs to its pool.
 
-A turn of the loop reads all ready connections, and then handles what it has read as one group:
+An iteration of the loop reads all ready connections, and then handles what it has read as one group:
 
 1. The calls of other threads run (``call``).
 2. The ready connections are read. ``takes`` gathers the requests of this pool. Requests of other pools go to their
@@ -12,13 +12,13 @@ A turn of the loop reads all ready connections, and then handles what it has rea
 3. The gathered jobs are handled, or the jobs in the pool's own queue if there are any: calls, requests of connections
    without a lane, and the overload.
 
-Requests go through the pool's queue as before if it is not empty, or if a turn has read too many of them. So its limits,
-refusals and pauses hold under overload.
+Requests go through the pool's queue as before if it is not empty, or if an iteration has read too many of them. So its
+limits, refusals and pauses hold under overload.
 
 A disk may hold the thread up in step 3. Reading must go on meanwhile, since connections also carry heartbeats,
 and sends must be refused in time. So the reactor thread stands in: it does steps 1 and 2 in the lane's place
-(``stand_in``). Only one thread has the turn at a time. Whatever the docstrings call the owner's thread of a connection is
-the thread that has the turn of its lane, or the reactor thread if it has no lane.
+(``stand_in``). Only one thread holds the lane's lock at a time. In docstrings, the owner's thread of a connection is
+the thread that holds the lock of its lane, or the reactor thread if it has no lane.
 
 When its pool stops, the lane gives the connections back to the reactor. TLS connections and those without a descriptor
 never come to a lane, and without epoll there are no lanes. See docs/decisions/0029.
@@ -83,7 +83,7 @@ class Lane:
     # ------------------------------------------------------------ any thread
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Run a function in the turn of this lane, or in the reactor thread after its end."""
+        """Run a function in an iteration of this lane, or in the reactor thread after the lane's end."""
         with self._calls:
             if self._is_open:
                 self.reactor.callFromThread(function, *arguments)
@@ -110,7 +110,7 @@ class Lane:
             self._connections.discard(connection)
 
     def is_here(self) -> bool:
-        """Return whether the calling thread has the turn of this lane."""
+        """Return whether the calling thread holds the lock of this lane."""
         return self._holder == get_ident()
 
     # ------------------------------------------------------------ reactor thread
@@ -138,7 +138,7 @@ class Lane:
     # ------------------------------------------------------------ the pool's thread
 
     def takes(self, job: Job) -> bool:
-        """Gather a job for the end of the turn. Return False if it has to go through the queue."""
+        """Gather a job for the end of the iteration. Return False if it has to go through the queue."""
         if get_ident() != self._thread or len(self._gathered) >= DRAIN_LIMIT or self._pool.has_waiting:
             return False
         requests = self._gathered_requests + len(job.frames)
@@ -149,7 +149,7 @@ class Lane:
         return True
 
     def run(self) -> None:
-        """Turn the loop until the pool stops."""
+        """Run the loop until the pool stops."""
         self._thread = get_ident()
         self._begin_turn()
         goes_on = True
@@ -170,7 +170,7 @@ class Lane:
         self._turn.release()
 
     def _go_round(self) -> bool:
-        """Turn the loop once. Return False at the end."""
+        """Run one iteration of the loop. Return False at the end."""
         pool, reactor = self._pool, self.reactor
         timeout = HOLD_SECONDS if self._has_left else None
         if reactor.has_calls():
@@ -184,7 +184,7 @@ class Lane:
         if gathered:
             self._gathered = []
             self._gathered_requests = 0
-            # All is queued before the turn ends, since the reactor may read later requests of these connections then.
+            # All is queued before the lock is released, since the reactor may read later requests of these connections then.
             if len(gathered) > 1 or pool.has_queued:
                 gathered = pool.queue_all_but_first(gathered)
         queued: list[Any] = []

@@ -1,4 +1,4 @@
-"""The event loop of a lane: Twisted's epoll reactor, turned by its owner instead of by ``run``. Linux only."""
+"""The event loop of a lane: Twisted's epoll reactor, driven by its owner instead of by ``run``. Linux only."""
 
 from collections.abc import Callable
 

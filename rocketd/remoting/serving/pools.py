@@ -1,6 +1,6 @@
 """Named, bounded thread pools that run jobs: the frames of one socket read for one handler.
 
-Counterpart: the executors of `BrokerController`, and `RequestTask` (Apache). A job is the unit of hand-over, because
+Counterpart: the executors of `BrokerController`, and `RequestTask` (Apache). A job is the unit of hand-off, because
 handing single messages to threads costs more than handling them.
 
 A pool is bounded by requests and by bytes. Above half of either, it pauses the connection that feeds it; it also pauses

@@ -1,7 +1,7 @@
 """TLS of accepted connections, on any reactor and any transport.
 
 ``startTLS`` of Twisted's transports works on the global reactor alone: its short writes and its pull producers wait for
-turns of that one. Reactor thread only.
+iterations of that one. Reactor thread only.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ class _AcceptedTLS(BufferingTLSTransport):
 
 @implementer(IPushProducer)
 class _Pulls:
-    """Pulls from a producer once in each turn of the reactor, except in pauses."""
+    """Pulls from a producer once in each iteration of the reactor, except in pauses."""
 
     def __init__(self, producer: IPullProducer, clock: IReactorTime, abort: Callable[[], object]) -> None:
         self._producer = producer
@@ -69,7 +69,7 @@ class _Pulls:
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """Pull now, and in the following turns."""
+        """Pull now, and in the following iterations."""
         self._paused = False
         if self._next is None and not self._pulling and not self._ended:
             self._pull()

@@ -178,7 +178,7 @@ def raw_bytes(column: pa.Array) -> memoryview:
 
 
 def _runs(values: "np.ndarray[Any, Any]") -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each run of equal values."""
+    """Yield start and end of each run of equal values."""
     borders = np.flatnonzero(values[1:] != values[:-1]) + 1
     begin = 0
     for end in [*borders.tolist(), len(values)]:

@@ -44,7 +44,7 @@ _QUERY_ID = "sql.streaming.queryId"
 _open: dict[tuple[str, int], Archive] = {}
 """Open archives of the committing process, which serves all batches of a query run.
 
-The key is the directory and the inode of the settings file, because an archive may be deleted and created anew.
+The key is the directory and the inode of the settings file, because an archive may be deleted and recreated.
 """
 
 

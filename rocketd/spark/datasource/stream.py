@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return one partition for each task of the micro-batch. Missing messages are detected while reading.
 
-        Raises DataLossError if a batch planned before a restart names a topic that was created again meanwhile.
+        Raises DataLossError if a batch planned before a restart names a topic that was recreated meanwhile.
         """
         if end != self._planned:
             self._follow().check_same(decode(end)[0], stored_times(end))

@@ -3,7 +3,7 @@
 ``{"offsets": {topic: {broker: {queue: offset}}}, "started": {…}, "stored": {…}, "v": 1}``: `offsets` is the end of a
 micro-batch. `started` holds the start of each queue that did not start at the end of the micro-batch before. These are new
 queues, and with failOnDataLoss=false queues that had lost messages. So a repeated batch reads the same messages. `stored`
-holds the store time (ms) of the message before each offset, if it is known: a queue that was deleted and created again has
+holds the store time (ms) of the message before each offset, if it is known: a queue that was deleted and recreated has
 another message there. Entries of earlier versions lack it. Spark compares the text: keys have a fixed order, and all
 numbers are integers.
 """

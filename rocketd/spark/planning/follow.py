@@ -150,7 +150,7 @@ class QueueFollower:
     def _begun_anew(self, found: News, positions: Offsets, stored: Mapping[Queue, int]) -> News:
         """Compare the message before each position with the one that was read, at first and if there are new messages.
 
-        Another one shows that the topic was deleted and created again. Then the queue is read from its first message on.
+        Another one shows that the topic was deleted and recreated. Then the queue is read from its first message on.
         Raises DataLossError if losses are errors. A queue whose broker does not answer has no news.
         """
         starts, ends = dict(found.starts), dict(found.ends)
@@ -217,7 +217,7 @@ class QueueFollower:
     def _until_sound(self, positions: Offsets, *, stop_at_news: bool) -> News:
         """Ask until there are new messages, or all queues gave valid answers.
 
-        Raises the error of a trouble that lasts too long.
+        Raises the error of a problem that lasts too long.
         """
         pause = _FIRST_PAUSE
         while True:
@@ -255,7 +255,7 @@ class QueueFollower:
         return asked
 
     def _troubles(self, positions: Offsets, asked: _Round) -> _Troubles:
-        """Return the troubles in the answers: for each, the time (s) it may last and the error to raise then."""
+        """Return the problems in the answers: for each, the time (s) it may last and the error to raise then."""
         patience = self._options.retry_timeout
         troubles: _Troubles = {f"broker {name}": (patience, error) for name, error in asked.away.items()}
         if _NAME_SERVERS in asked.away and not positions and not self._reached:
@@ -270,7 +270,7 @@ class QueueFollower:
         return troubles
 
     def _lasting(self, troubles: _Troubles) -> _Troubles:
-        """Return the troubles still waited for.
+        """Return the problems still waited for.
 
         Raises the error of one that lasts too long, unless its loss is accepted.
         """

@@ -78,5 +78,5 @@ def _piece(ranges: Sequence[QueueRange], borders: Sequence[int], start: int, end
 
 
 def cores_here() -> int:
-    """The cores available to this process: the only figure known about the cluster during planning."""
+    """The cores available to this process: the only number known about the cluster during planning."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -30,7 +30,7 @@ def pieces(data: pa.Buffer, begins: Positions, ends: Positions, kind: pa.DataTyp
     """Return an array of bytes, or of `kind`, made of the pieces of a buffer of at most `LONGEST` bytes.
 
     Pieces must be in ascending order without overlap. Arrow takes every second value of a source array, and that array
-    has the offsets begin, end, begin, end …
+    has the offsets start, end, start, end …
     """
     count = len(begins)
     if not count:
@@ -38,7 +38,7 @@ def pieces(data: pa.Buffer, begins: Positions, ends: Positions, kind: pa.DataTyp
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[:-1:2] = begins
     offsets[1::2] = ends
-    # Arrow reserves room by the mean length of the source's values, which would include the gaps. The last offset, of a
+    # Arrow reserves space by the mean length of the source's values, which would include the gaps. The last offset, of a
     # value that is never taken, corrects the mean.
     offsets[-1] = min(int(begins[0]) + 2 * int((ends - begins).sum()) + 2 * count, data.size, LONGEST)
     buffers = [None, pa.py_buffer(offsets), data]

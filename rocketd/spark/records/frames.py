@@ -178,17 +178,17 @@ class Frames:
 
     @property
     def bodies(self) -> tuple[Positions, Positions]:
-        """The begin and end positions of the bodies."""
+        """The start and end positions of the bodies."""
         return self._body_begins, self._tails[0]
 
     @property
     def topics(self) -> tuple[Positions, Positions]:
-        """The begin and end positions of the topics."""
+        """The start and end positions of the topics."""
         return self._tails[0] + TOPIC_LENGTH_SIZE, self._tails[1]
 
     @property
     def properties(self) -> tuple[Positions, Positions]:
-        """The begin and end positions of the property strings."""
+        """The start and end positions of the property strings."""
         return self._tails[1] + PROPERTIES_LENGTH_SIZE, self.ends
 
     @property

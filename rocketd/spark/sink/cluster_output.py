@@ -32,7 +32,7 @@ _BLIND: Final = 5.0
 
 
 class ClusterOutput:
-    """Sends to the cluster of the options. For one thread; created on use, never pickled."""
+    """Sends to the cluster of the options. For one thread; created at its first use, never pickled."""
 
     def __init__(self, options: WriteOptions) -> None:
         asking = cluster_options(options)
@@ -115,7 +115,7 @@ def wait_until_settled(
 
     Sends wait in a pool of the broker. The wait for the pool ends once its oldest request arrived after this call, and
     once the requests in process had time to finish. Then all earlier ones are in the commit log. The broker reports in
-    bytes how far its queues are filled. A broker that does not report these figures is given a few seconds.
+    bytes how far its queues are filled. A broker that does not report these values is given a few seconds.
     """
     began = clock()
     try:

@@ -209,5 +209,5 @@ class ClusterClient:
         return check(f"broker {broker} at {address}", code, answer, good)
 
     def patiently(self, attempt: Callable[[], T]) -> T:
-        """Call `attempt`, and repeat it after errors that may pass."""
+        """Call `attempt`, and repeat it after transient errors."""
         return patiently(attempt, self.options.patience)

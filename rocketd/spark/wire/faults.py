@@ -1,4 +1,4 @@
-"""Refusals of servers as errors of the pipeline: whether they may pass, and whether they leave a send in doubt."""
+"""Refusals of servers as errors of the pipeline: whether they are transient, and whether they leave a send in doubt."""
 
 from collections.abc import Callable, Collection
 from time import monotonic, sleep

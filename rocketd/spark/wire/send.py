@@ -65,7 +65,7 @@ class Sender:
     def send(self, queue: Queue, message: RawMessage) -> Position:
         """Send one message.
 
-        Raises ClusterError. Errors that may pass and that rule out a stored message lead to retries.
+        Raises ClusterError. Transient errors that rule out a stored message lead to retries.
         """
         return self.send_request(queue, self.request(queue, [message]))[0]
 
@@ -148,7 +148,7 @@ class Sender:
     def deliver(
         self, items: Iterable[tuple[Queue, Sequence[RawMessage] | Batch]], *, repeat_doubtful: bool
     ) -> Iterator[SendReceipt]:
-        """Send all items with many in flight, and repeat sends that failed but may pass.
+        """Send all items with many in flight, and repeat sends that failed with a transient error.
 
         Yields a receipt for each stored item.
 

@@ -95,7 +95,7 @@ class Transactions:
     def begin(self, queue: Queue, message: RawMessage) -> Half:
         """Store a hidden message.
 
-        Raises ClusterError. Errors that may pass and that rule out a stored message lead to retries.
+        Raises ClusterError. Transient errors that rule out a stored message lead to retries.
         """
         (position,) = self._sender.send_request(queue, self._prepare(queue, message))
         return self._half(queue, position)

@@ -1,4 +1,4 @@
-"""The unique keys of messages sent by tasks, generated anew in each process.
+"""The unique keys of messages sent by tasks, generated separately in each process.
 
 Keys of `rocketd.client` begin with an address, which many workers on many machines share. These begin with random
 bytes.

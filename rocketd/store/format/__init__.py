@@ -1,6 +1,6 @@
 """Records as bytes: composing, encoding, checking, scanning and decoding messages of the commit log.
 
-The room reads and makes bytes in memory. It does not touch files, clocks or threads.
+The package reads and makes bytes in memory. It does not touch files, clocks or threads.
 
 - `record` declares the layout once and has the plain encoder and decoder.
 - `compose` encodes a group of messages for an append. It is the hot path and is compiled if a C compiler is present.

@@ -91,7 +91,7 @@ class Composer:
         return head + len(body) + len(topic.encode()) + fixed + len(properties)
 
     def total_size(self, messages: Sequence[MessageInner]) -> tuple[int, MessageInner | None]:
-        """Return (bytes of all records, None), or (0, the first illegal message). Free room in the file is not checked."""
+        """Return (bytes of all records, None), or (0, the first illegal message). Free space in the file is not checked."""
         max_body: int = self.max_body_size
         max_record: int = max_body + RECORD_OVERHEAD_LIMIT
         max_properties: int = MAX_PROPERTIES_LENGTH
@@ -144,7 +144,7 @@ class Composer:
     def compose(self, messages: Sequence[MessageInner], start: int) -> int:
         """Compose `messages[start:]` in order and return the number of the first message left out.
 
-        A message is left out if its queue is not in `topic_queues`, if it may be illegal, or if the file has no room
+        A message is left out if its queue is not in `topic_queues`, if it may be illegal, or if the file has no space
         for it. Raises struct.error if a number of the message does not fit into a record; the length of `results` then
         tells which message it was.
         """

@@ -57,7 +57,7 @@ def index_entries(requests: Iterable[DispatchRequest], indexed_to: int, hasher: 
 
 
 def write_entries(file: IndexCounts, mapped: mmap, group: Sequence[IndexEntry], start: int, stop: int) -> None:
-    """Write `group[start:stop]` into the mapping of an `IndexFile` that has room for them, and count them.
+    """Write `group[start:stop]` into the mapping of an `IndexFile` that has space for them, and count them.
 
     Readers may run at the same time: an entry is written before the slot that points to it, and counted last.
     """

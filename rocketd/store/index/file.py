@@ -107,7 +107,7 @@ class IndexFile:
 
     def load(self) -> None:
         """Read the header's values from the file. Raises OSError."""
-        # Do not look at holes: a full memory file system has no room for the zeros of a mapped hole.
+        # Do not look at holes: a full memory file system has no space for the zeros of a mapped hole.
         ranges = self._file_system.data_ranges(self.path, 0)
         if not ranges or ranges[0][0]:
             return
@@ -143,7 +143,7 @@ class IndexFile:
         return self.index_count >= self.entries
 
     def put_group(self, group: Sequence[IndexEntry], start: int) -> int:
-        """Store `group[start:]` as far as there is room. Return the position of the first entry not stored.
+        """Store `group[start:]` as far as there is space. Return the position of the first entry not stored.
 
         The header in the file is updated once, at the end of the group. Raises OSError if the disk is full; nothing is
         stored then.

@@ -13,7 +13,7 @@ SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = 20
 SLOT: Final = struct.Struct(">i")
 ENTRY: Final = struct.Struct(">iqii")
-"""Hash of the key, physical offset, seconds since the begin of the file, number of the previous entry of the slot."""
+"""Hash of the key, physical offset, seconds since the start of the file, number of the previous entry of the slot."""
 DEFAULT_SLOTS: Final = 5_000_000
 DEFAULT_ENTRIES: Final = 20_000_000
 

@@ -107,7 +107,7 @@ class IndexService:
         checkpoint's index timestamp, contiguous, and before `log_end`, the end of the log. Several files may end in one
         millisecond: if it is that of the checkpoint, only the first of them was surely flushed. Recovery puts the
         messages of the other files again. After a process exit, at most the last group is incomplete. Files whose names
-        are not numbers are left alone. Files from the name `cut_at` on are removed and made again.
+        are not numbers are left alone. Files from the name `cut_at` on are removed and recreated.
         """
         self._checkpoint = checkpoint
         self._lacks = None
@@ -155,7 +155,7 @@ class IndexService:
                 entries=self.entries,
             )
         if cut_at is not None:
-            # Files made again must not count as flushed.
+            # Recreated files must not count as flushed.
             surely = self._files[-1].end_timestamp if self._files else 0
             checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, surely)
         if last_stop is LastStop.KILLED and self._files:

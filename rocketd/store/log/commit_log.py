@@ -84,7 +84,7 @@ class CommitLog:
     def next_file(self, first: int = 0) -> LogFile:
         """Return the file to append to, created now if there is none or the last one is full.
 
-        `first` is the begin of a log without files: a slave's log begins with its master's last file. Raises
+        `first` is the start of a log without files: a slave's log begins with its master's last file. Raises
         CreateMappedFileError.
         """
         files = self.queue.files

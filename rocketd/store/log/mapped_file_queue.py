@@ -53,7 +53,7 @@ class MappedFileQueue(Generic[FileT]):
 
         A crash may have happened between the creation of a file and the setting of its length. Such a file is removed
         together with the files after it, if they are unused. With `cut_at_empty` they are removed in any case, because
-        their data can be made again.
+        their data can be rebuilt.
         """
         paths = self._paths_on_disk()
         sizes = [self._fs.file_size(path) for path in paths]

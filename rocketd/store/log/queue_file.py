@@ -186,7 +186,7 @@ class QueueFile(MappedFile):
             self._name_synced = True
 
     def remove_name(self) -> None:
-        """See MappedFile. The mapping is kept from now on, since it cannot be made again."""
+        """See MappedFile. The mapping is kept from now on, since it cannot be recreated."""
         view = None
         with contextlib.suppress(OSError):  # a file that cannot be mapped can be removed
             view = self.view

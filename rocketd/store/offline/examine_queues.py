@@ -237,7 +237,7 @@ class QueueCheck:
             and other.size == entry[1]
         ):
             if other.physical_offset > request.physical_offset:
-                # The topic was deleted and created again: its queues restarted at offset 0.
+                # The topic was deleted and recreated: its queues restarted at offset 0.
                 yield from self._recreated_topic(cursor, request)
                 return
             text = f"{where} claims entry {index}, which belongs to the record at {entry[0]}"

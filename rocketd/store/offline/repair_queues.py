@@ -121,7 +121,7 @@ class QueueBuilder:
         if self._next < 0:
             self._next = index - index % (self._file_size // CONSUME_QUEUE_UNIT)
         if index < self._next:
-            # The topic was deleted and created again.
+            # The topic was deleted and recreated.
             self._flush()
             self._next = index
         while self._next < index:

@@ -273,7 +273,7 @@ class ConsumeQueue:
         return (-1, 0) if entry is None or entry[1] == FILLER_SIZE else (entry[0], entry[0] + entry[1])
 
     def record_from(self, physical_offset: int) -> int:
-        """Return the begin of the first record at or after an offset of the log with an entry, MAX_OFFSET without one.
+        """Return the start of the first record at or after an offset of the log with an entry, MAX_OFFSET without one.
 
         For use before the recovery.
         """
@@ -449,7 +449,7 @@ class ConsumeQueue:
     def _entry_in(self, file: QueueFile, number: int) -> tuple[int, int, int]:
         """Return an entry by its number in a file, zeros if nothing was written there."""
         begin = number * CONSUME_QUEUE_UNIT
-        # Do not look at holes: a full memory file system has no room for the zeros of a mapped hole.
+        # Do not look at holes: a full memory file system has no space for the zeros of a mapped hole.
         for first, last in self._written_in(file):
             if first <= begin and begin + CONSUME_QUEUE_UNIT <= last:
                 return self._entry_at(file, number)

@@ -201,7 +201,7 @@ class ConsumeQueueExt:
         self._free_from = 0
 
     def _file_for(self, size: int) -> QueueFile | None:
-        """Return the file with room for a unit, created if necessary. None if all addresses are used up."""
+        """Return the file with space for a unit, created if necessary. None if all addresses are used up."""
         file = self.files.last
         file_size = self.files.file_size
         if file is not None and not file.full and file.wrote_position + size + END_BLANK_SIZE > file_size:

@@ -66,7 +66,7 @@ class ConsumeQueueTable:
     def recover(self, clean: bool, limit: int | None = None) -> None:
         """Find the end of every queue, see ConsumeQueue.
 
-        The limit does not apply to light queues: only Apache's broker can make their entries again.
+        The limit does not apply to light queues: only Apache's broker can rebuild their entries.
         """
         for (topic, _), queue in self.queues.items():
             queue.recover(clean, None if topic.startswith(LMQ_PREFIX) else limit)
@@ -82,7 +82,7 @@ class ConsumeQueueTable:
         return max((queue.last_record(limit, cut_at.get(key)) for key, queue in self.all()), default=(-1, 0))
 
     def record_from(self, physical_offset: int) -> int:
-        """Return the begin of the first record at or after an offset of the log with an entry in any queue.
+        """Return the start of the first record at or after an offset of the log with an entry in any queue.
 
         MAX_OFFSET without one. For use before the recovery.
         """

@@ -1,7 +1,7 @@
 """Makes appended messages visible: consume queues, index, waiting readers.
 
 Counterpart: `ReputMessageService` and its dispatchers (Apache). Normally the storage thread passes on the records it
-has just written, without parsing. After a start, and if the hand-over queue is full, the log itself is read. Both ways
+has just written, without parsing. After a start, and if the hand-off queue is full, the log itself is read. Both ways
 end in the same `RecordDispatcher`, and so does recovery.
 """
 
@@ -86,10 +86,10 @@ class DispatchAbandonedError(Exception):
 class RecordDispatcher:
     """Enters groups of records into the consume queues and the index. Belongs to the dispatching thread.
 
-    `last` has the begin and end of the last record entered, and its store time in ms. Any thread may call `abandon`.
+    `last` has the start and end of the last record entered, and its store time in ms. Any thread may call `abandon`.
 
     If the disk refuses, another attempt is made every second, and messages are refused after 30 of them. If the disk is
-    full, they are accepted again when there is room. After other errors, they are refused until the next start.
+    full, they are accepted again when there is space. After other errors, they are refused until the next start.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class ReputMessageService:
     - `catch_up` and `start` belong to the thread that starts the store.
     - `behind` may be called by any thread.
 
-    `reput_from_offset` is the offset up to which the log has been dispatched. A thread must hold the turn to dispatch.
+    `reput_from_offset` is the offset up to which the log has been dispatched. A thread must hold the lock to dispatch.
     The storage thread takes it if it is free, because waking this thread costs more than the dispatch of some messages.
     Messages of several puts share a dispatch unless a reader waits for one of them (`hold`, `release`).
     """
@@ -306,7 +306,7 @@ class ReputMessageService:
         self._thread.start()
 
     def submit(self, group: AppendedGroup) -> None:
-        """Hand a group over. Never waits: a group without room is read from the log later."""
+        """Hand a group over. Never waits: a group without space in the queue is read from the log later."""
         if self._queue.qsize() < MAX_WAITING_GROUPS:
             self._queue.put(group)
         else:
@@ -332,7 +332,7 @@ class ReputMessageService:
         is_due = idle or self._is_due or self._held_requests >= HELD_REQUESTS
         if not is_due and time.monotonic() - self._held_since < HOLD_SECONDS:
             return True
-        # A call taken from the queue that does not hold the turn yet goes first.
+        # A call taken from the queue that does not hold the lock yet goes first.
         quiet = not self._has_guests and not self._queue.qsize() and self._calls_wanted == self._calls_done
         if quiet and self._turn.acquire(blocking=False):
             self._dispatcher.may_wait = False
@@ -372,7 +372,7 @@ class ReputMessageService:
 
         def call() -> None:
             try:
-                self._dispatch_log(end)  # groups that found no room in the queue
+                self._dispatch_log(end)  # groups that found no space in the queue
                 function()
             finally:
                 self._calls_done += 1

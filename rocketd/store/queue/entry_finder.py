@@ -196,8 +196,8 @@ class EntryFinder:
         return max(self._log.min_offset, 0)
 
     def _next_record(self, offset: int, limit: int) -> int:
-        """Return the begin of the next whole record after damaged bytes. Without one before `limit`, return about that,
-        or else the begin of the next file.
+        """Return the start of the next whole record after damaged bytes. Without one before `limit`, return about that,
+        or else the start of the next file.
         """
         file = self._log.queue.find(offset)
         if file is not None:

@@ -2,7 +2,7 @@
 
 Counterpart: `MultiDispatch`, and the parts of `ConsumeQueue` and `ReputMessageService` that serve it (Apache). A
 message names its further queues in INNER_MULTI_DISPATCH. Its offsets in them are stored with it in
-INNER_MULTI_QUEUE_OFFSET, so their entries can be made again from the log. Unlike Apache, only light queues may be
+INNER_MULTI_QUEUE_OFFSET, so their entries can be rebuilt from the log. Unlike Apache, only light queues may be
 named, because the names bypass the checks of a topic. Delayed and half messages get their further queues when they
 reach their own topic.
 """

@@ -28,7 +28,7 @@ _BORN_V6: Final = SYS_FLAG_BORN_HOST_V6
 _STORE_V6: Final = SYS_FLAG_STORE_HOST_V6
 _HEAD_SIZE: Final = HEAD_STRUCTS[HOST_V4, HOST_V4].size
 _LONGEST_HEAD: Final = HEAD_STRUCTS[HOST_V6, HOST_V6].size
-"""Most bytes from the begin of a record to the end of its body length: those with addresses of IPv6."""
+"""Most bytes from the start of a record to the end of its body length: those with addresses of IPv6."""
 _V6_MORE: Final = HOST_V6 - HOST_V4
 _NO_HASH: Final = 1 << 40
 _DENSE_SIZE: Final = 1 << 16
@@ -171,7 +171,7 @@ def _copy_of_dense(entries: bytes, count_limit: i64, log: mmap.mmap, file_from: 
 
 
 def _head_size(heads: bytes, head: i64, flags: i64) -> i64:
-    """Return the bytes from the begin of a record to its body, -1 if they are not all there."""
+    """Return the bytes from the start of a record to its body, -1 if they are not all there."""
     size: i64 = _HEAD_SIZE
     more: i64 = _V6_MORE
     born: i64 = _BORN_V6

@@ -54,7 +54,7 @@ class NotedIndexFile(NamedTuple):
 
 
 class QueueCut(NamedTuple):
-    """A queue to make again from a byte of it on, with the records from an offset of the log on."""
+    """A queue to rebuild from a byte of it on, with the records from an offset of the log on."""
 
     topic: str
     queue_id: int
@@ -63,7 +63,7 @@ class QueueCut(NamedTuple):
 
 
 class IndexCut(NamedTuple):
-    """The index is made again from this file on, with the records from an offset of the log on.
+    """The index is rebuilt from this file on, with the records from an offset of the log on.
 
     `first` tells that nothing was indexed before it.
     """
@@ -74,7 +74,7 @@ class IndexCut(NamedTuple):
 
 
 class RebuildPlan(NamedTuple):
-    """Queues and index files to make again."""
+    """Queues and index files to rebuild."""
 
     queues: tuple[QueueCut, ...] = ()
     index_cut: IndexCut | None = None

@@ -1,4 +1,4 @@
-"""Refuses to start a store if its commit log, or the begin of it, is gone although other files show that it was there.
+"""Refuses to start a store if its commit log, or the beginning of it, is gone although other files show that it was there.
 
 Counterpart: the branch of `CommitLog.recoverNormally` for an empty log (Apache), which deletes all consume queues. A
 log directory may also be empty because its disk is not mounted or its path is mistyped, so nothing is deleted here.
@@ -54,8 +54,8 @@ def refuse_lost_begin(
 ) -> None:
     """Raise StoreBeginLostError if the oldest files of the log are missing. Changes nothing.
 
-    They are missing if the note of the begin, a queue or the index knows messages before the log's first byte. If
-    another program has stored data since the note, it may have deleted expired files. This explains the begin if the
+    They are missing if the note of the beginning, a queue or the index knows messages before the log's first byte. If
+    another program has stored data since the note, it may have deleted expired files. This explains the beginning if the
     first message was stored at least `reserved_hours` before `now_ms`, a time in Unix ms: the files before it are older.
     """
     looked_at = [(directory, _log_files(fs, directory)) for directory in log_directories]

@@ -2,7 +2,7 @@
 
 Only names are compared with the notes. Nothing is read except the last entries of files before a gap, so the time does
 not depend on the size of the store. Expired files are not missing. Nor is the lost end of a store after a crash,
-because recovery makes it again anyway.
+because recovery rebuilds it anyway.
 """
 
 import os
@@ -19,7 +19,7 @@ from rocketd.store.state.checkpoint import StoreCheckpoint
 def find_missing_queues(
     notes: Notes | None, queues: ConsumeQueueTable, log_begin: int, limit: int | None
 ) -> tuple[list[QueueCut], list[str]]:
-    """Return the queues to make again from their first missing file on, and the paths of missing files.
+    """Return the queues to rebuild from their first missing file on, and the paths of missing files.
 
     `limit` is the offset of the log from which everything is dispatched again anyway, None if unknown.
     """
@@ -60,7 +60,7 @@ def _is_missing(file: NotedQueueFile, queue: ConsumeQueue | None, log_begin: int
 def find_missing_index(
     notes: Notes | None, index: IndexService, log_begin: int, crashed: bool, checkpoint: StoreCheckpoint
 ) -> tuple[IndexCut | None, list[str]]:
-    """Return where the index must be made again (None if nothing is missing), and the paths of missing files.
+    """Return where the index must be rebuilt (None if nothing is missing), and the paths of missing files.
 
     The index need not be loaded yet.
     """

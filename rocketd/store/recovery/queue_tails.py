@@ -34,7 +34,7 @@ class QueueTails:
         """`limit` is the offset of the log up to which entries are certainly present; after a clean stop it is None:
         all are.
 
-        `last` is the begin of the last record before the limit, -1 without one.
+        `last` is the start of the last record before the limit, -1 without one.
         """
         self._commit_log = commit_log
         self._queues = queues
@@ -47,7 +47,7 @@ class QueueTails:
         self._first_behind: dict[tuple[str, int], int] | None = None
 
     def find_damaged(self) -> list[QueueCut]:
-        """Return the queues to make again, each after its last entry that agrees with the log."""
+        """Return the queues to rebuild, each after its last entry that agrees with the log."""
         cuts = []
         last = self._last_request()
         ends = self._notes.ends if self._notes is not None and self._last_stop is LastStop.CLEAN else {}
@@ -70,7 +70,7 @@ class QueueTails:
         if request is None or request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED or self._notes is None:
             return None
         noted = self._notes.queues.get((request.topic, request.queue_id))
-        # Otherwise its topic was deleted, or deleted and created again.
+        # Otherwise its topic was deleted, or deleted and recreated.
         return request if noted and noted[0].first <= request.physical_offset else None
 
     def _begin_of(self, key: tuple[str, int]) -> int:
@@ -150,7 +150,7 @@ class QueueTails:
         return scan.requests[0] if scan.requests else None
 
     def _end_in(self, file: LogFile) -> int:
-        """Return the end of the data in a log file: a full memory file system has no room for the hole after it."""
+        """Return the end of the data in a log file: a full memory file system has no space for the hole after it."""
         ranges = self._written.get(file)
         if ranges is None:
             ranges = self._written[file] = self._commit_log.data_ranges(file, 0)

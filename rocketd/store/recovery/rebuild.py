@@ -1,6 +1,6 @@
 """Makes queues and index again from the log at the start, if files are missing or do not agree with it.
 
-The plan is on disk before anything is removed, and stays until everything is made again. If the process ends in
+The plan is on disk before anything is removed, and stays until everything is rebuilt. If the process ends in
 between, the next start does all of it again. Other queues are left alone, so messages of deleted topics do not come
 back.
 """
@@ -111,7 +111,7 @@ class Rebuild:
                     self._queues.dirty.add(queue)
 
     def _index_from(self) -> int | None:
-        """Return the log offset from which the index is made again, None if it is not."""
+        """Return the log offset from which the index is rebuilt, None if it is not."""
         cut = self._plan.index_cut
         if cut is None or self._index is None:
             return None

@@ -86,7 +86,7 @@ class Recovery:
             self.notes = None
 
     def plan(self, index: IndexService | None) -> tuple[RebuildPlan, list[str]]:
-        """Return the parts of queues and index to make again, and the reasons in words. The index need not be loaded."""
+        """Return the parts of queues and index to rebuild, and the reasons in words. The index need not be loaded."""
         log_begin = self._commit_log.min_offset
         if log_begin < 0:
             return RebuildPlan(), []
@@ -123,7 +123,7 @@ class Recovery:
         return tails.find_damaged()
 
     def record_from(self, offset: int) -> int:
-        """Return the offset itself if a record or a filler of the log begins there, otherwise the begin of its file."""
+        """Return the offset itself if a record or a filler of the log begins there, otherwise the start of its file."""
         file = self._commit_log.queue.find(offset)
         if file is None:
             return max(self._commit_log.min_offset, 0)
@@ -266,9 +266,9 @@ class Recovery:
         return max(min(begin, end), self._commit_log.min_offset)
 
     def _indexed_from(self, offset: int) -> int:
-        """Return the begin of the record from which the index is made again, at or after an offset of the log."""
+        """Return the start of the record from which the index is rebuilt, at or after an offset of the log."""
         begin = self.record_from(offset)
-        # It would not be found in queues that are made again themselves.
+        # It would not be found in queues that are rebuilt themselves.
         return begin if begin == offset or self._rebuilt else self._queues.record_from(offset)
 
     def _known_progress(self) -> DispatchProgress | None:
@@ -282,7 +282,7 @@ class Recovery:
             last = progress.durable_last, progress.durable
         if not self._is_end_of(*last):
             return None
-        # A removed queue has to be made again completely: without notes it is unknown which queue it is.
+        # A removed queue has to be rebuilt completely: without notes it is unknown which queue it is.
         return progress if self.notes is not None or self._queues.last_record(last[1]) == last else None
 
     def _note_certain_progress(self, end: int) -> None:

@@ -31,7 +31,7 @@ _NOTED_MAGIC: Final = b"rocketd\2"
 
 
 class DispatchProgress(NamedTuple):
-    """Progress of the store in offsets of the log. Each is the end of a record; `..._last` is the begin of that record.
+    """Progress of the store in offsets of the log. Each is the end of a record; `..._last` is the start of that record.
 
     - `flushed`: the log is on disk up to here.
     - `durable`: the log and the queue entries are on disk up to here.

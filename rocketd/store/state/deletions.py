@@ -1,7 +1,7 @@
 """Deleted topics, and the log offset of each deletion: the messages stay in the log until its files expire.
 
 After a crash, Apache's broker may dispatch messages of a deleted topic again. Here the deletions are written to a small
-file before the queues of a topic are removed. A start completes a removal cut short by a kill. Data made again from the
+file before the queues of a topic are removed. A start completes a removal cut short by a kill. Data rebuilt from the
 log skips the deleted messages.
 """
 
@@ -46,7 +46,7 @@ class Deletions:
         return [r for r in requests if not self.include(r.topic, r.physical_offset, r.store_timestamp)]
 
     def within(self, log_begin: int, log_end: int) -> "Deletions":
-        """Return the deletions still relevant in a log with this begin and end. Records after the end were not deleted."""
+        """Return the deletions still relevant in a log with this start and end. Records after the end were not deleted."""
         found = {
             topic: Deletion(min(deletion.offset, log_end), deletion.stored_ms)
             for topic, deletion in self.topics.items()

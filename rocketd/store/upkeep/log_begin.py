@@ -1,7 +1,7 @@
 """Records where the commit log begins, so a start notices if its oldest files are missing.
 
 In Apache, a log without its oldest files only seems to begin later, and the queue files for them are deleted. Here the
-begin is kept in a small file, written before log files are deleted. So the log begins after the noted offset only if
+beginning is kept in a small file, written before log files are deleted. So the log begins after the noted offset only if
 files were removed by other means. Each start compares both, independent of the settings. See docs/decisions/0024.
 """
 
@@ -75,7 +75,7 @@ class LogBegin:
             self._noted = read_log_begin(self._fs, self._root)
             self.note()
         else:
-            # A new log is not compared with the begin of an old one.
+            # A new log is not compared with the beginning of an old one.
             self._fs.remove(log_begin_path(self._root))
 
     def run_once(self, now: float) -> float:
@@ -84,7 +84,7 @@ class LogBegin:
         return now + NOTE_SECONDS
 
     def note(self) -> None:
-        """Write the begin of the log and its directories, if they have changed."""
+        """Write the beginning of the log and its directories, if they have changed."""
         with self._guard:
             files = self._log.files
             if not files:

@@ -146,7 +146,7 @@ class MemoryTransport(FileDescriptor):
         self._reads = False
 
     def _look(self) -> None:
-        """Schedule a read in a separate turn of the reactor."""
+        """Schedule a read in a separate iteration of the reactor."""
         if self._reads and not self._read_is_coming and self._inbound.waits:
             self._read_is_coming = True
             self.reactor.callFromThread(self._read)
@@ -167,7 +167,7 @@ class MemoryTransport(FileDescriptor):
     # ------------------------------------------------------------ writing
 
     def startWriting(self) -> None:  # noqa: N802
-        """Schedule a write in a separate turn of the reactor."""
+        """Schedule a write in a separate iteration of the reactor."""
         self._writes = True
         if not self._write_is_coming:
             self._write_is_coming = True

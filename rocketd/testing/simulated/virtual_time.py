@@ -111,7 +111,7 @@ class VirtualTime:
     def sleep(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Wait for a duration on this clock.
 
-        Return early if ``stop`` returns True. It is called at the begin, and after each jump and `wake_sleepers`.
+        Return early if ``stop`` returns True. It is called at the start, and after each jump and `wake_sleepers`.
         """
         now, jumped = self._read()
         end = now + seconds
@@ -138,7 +138,7 @@ class VirtualReactor:
     """A reactor in virtual time that makes its connections in memory. It wraps a running one, ``base``.
 
     Everything belongs to the thread of ``base``, except ``callFromThread`` and ``wake``. A repeating timer
-    (LoopingCall) is called once if the time has passed several of its turns.
+    (LoopingCall) is called once if the time has passed several of its due times.
     """
 
     _log = Logger()
@@ -243,7 +243,7 @@ class VirtualReactor:
     # ------------------------------------------------------------ threads
 
     def callFromThread(self, function: Callable[..., Any], *args: Any, **kw: Any) -> None:
-        """Call a function in a separate turn of the reactor. Any thread."""
+        """Call a function in a separate iteration of the reactor. Any thread."""
         self._activity += 1
         if get_ident() != self.thread:
             self.base.callFromThread(function, *args, **kw)

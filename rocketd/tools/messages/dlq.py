@@ -29,7 +29,7 @@ _SHOWN_AT_ONCE = 200
 
 
 def _selecting(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that select letters, and those of a cluster."""
+    """Add the options that select dead letters, and those of a cluster."""
     for option in (
         cluster_options,
         click.option("--json", "as_json", is_flag=True, help="Print each dead letter as one line of JSON."),
@@ -188,7 +188,7 @@ async def _redrive(
 
 
 class _LetterPrinter:
-    """Prints letters as tables of some rows, or as lines of JSON. ``outcome`` adds a column."""
+    """Prints dead letters as tables of some rows, or as lines of JSON. ``outcome`` adds a column."""
 
     def __init__(self, as_json: bool, *, outcome: bool = False) -> None:
         self._json = as_json
@@ -198,11 +198,11 @@ class _LetterPrinter:
         self._count = 0
 
     def is_full(self, limit: int | None) -> bool:
-        """Return whether so many letters are printed."""
+        """Return whether so many dead letters are printed."""
         return limit is not None and self._count >= limit
 
     def add(self, letter: DeadLetter, outcome: str | None = None) -> None:
-        """Print a letter, perhaps later."""
+        """Print a dead letter, perhaps later."""
         self._count += 1
         if self._json:
             show_bytes(_json_line(letter, outcome) + b"\n")

@@ -188,7 +188,7 @@ def _show_plan(access: StoreAccess, repair: Repair, as_json: bool) -> int:
 @click.option("--write", is_flag=True, help="Do it.")
 @store_options
 def accept_begin_command(access: StoreAccess, write: bool) -> int:
-    """Print the recorded and the present begin of DIR's commit log; with --write, give up earlier messages.
+    """Print the recorded and the present beginning of DIR's commit log; with --write, give up earlier messages.
 
     The broker then deletes their queue and index files.
     """

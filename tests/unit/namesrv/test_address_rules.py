@@ -1,4 +1,4 @@
-"""Addresses of brokers by the network of the asker."""
+"""Addresses of brokers by the network of the requester."""
 
 import json
 

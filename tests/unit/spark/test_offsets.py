@@ -158,7 +158,7 @@ class NewsTests(FollowTestCase):
 
 
 class RemadeTests(FollowTestCase):
-    """A topic is deleted and created again: other messages have the offsets that were read."""
+    """A topic is deleted and recreated: other messages have the offsets that were read."""
 
     positions = {Q0: 5, Q1: 10, B0: 10}
     stored = {Q0: 40, Q1: 90, B0: 90}

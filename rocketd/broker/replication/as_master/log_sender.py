@@ -52,7 +52,7 @@ def send_now(direct: socket.socket, buffers: list[Buffer]) -> list[Buffer]:
 
 
 class LogFrames:
-    """Cuts the log into frames of at most ``batch_size`` bytes. ``next_offset`` is -1 until the begin is known.
+    """Cuts the log into frames of at most ``batch_size`` bytes. ``next_offset`` is -1 until the start is known.
 
     ``expired`` tells that the log no longer has the next bytes.
     """

@@ -1,6 +1,6 @@
 """Chunks: messages of one queue for one thread, which calls the handler for one after the other.
 
-A hand-over between threads costs more than a short handler. Fast handlers therefore get chunks, slow ones single messages.
+A hand-off between threads costs more than a short handler. Fast handlers therefore get chunks, slow ones single messages.
 The reactor thread can take back the messages that the thread has not begun.
 """
 
@@ -53,7 +53,7 @@ class ChunkSize:
         elif each < self._mean:
             self._mean += (each - self._mean) * _FASTER
         else:
-            # A thread that waits for the interpreter's lock makes single handlers look slow.
+            # A thread that waits for the GIL makes single handlers look slow.
             self._mean += (each - self._mean) * min(0.5, _SLOWER * count)
 
     def add_endless(self, seconds: float) -> None:
@@ -107,7 +107,7 @@ class Chunk:
         return results
 
     def running(self) -> tuple[PulledMessage, float] | None:
-        """Return the message in the handler with the seconds since its begin, after ``results``. It may have ended now."""
+        """Return the message in the handler with the seconds since its start, after ``results``. It may have ended now."""
         running = self._running
         return None if running is None or running[0] is self._taken else (running[0], self.now() - running[1])
 

@@ -243,7 +243,7 @@ class Handler(Generic[T]):
 
 
 def _stopped_early(failure: Failure) -> None:
-    """Accept the end of a coroutine that was cancelled before its begin, or interrupted. Its chunk has the results."""
+    """Accept the end of a coroutine that was cancelled before its start, or interrupted. Its chunk has the results."""
     failure.trap(CancelledError, KeyboardInterrupt)
 
 

@@ -1,7 +1,7 @@
-"""The moment at which a group begins with its topics, for consumers with ``begin="latest"``.
+"""The time at which a group begins with its topics, for consumers with ``begin="latest"``.
 
-"Latest" is one moment for the whole group, not the moment at which each queue is found. A queue without a stored offset can
-have appeared later, or its offset was lost with its broker. Its end would leave out messages that belong to the group.
+"Latest" is one point in time for the whole group, not the time at which each queue is found. A queue without a stored offset
+can have appeared later, or its offset was lost with its broker. Its end would leave out messages that belong to the group.
 
 Counterpart: none. Apache's clients begin at the end of each queue, whenever they find it.
 """
@@ -75,10 +75,10 @@ class GroupBeginning:
                 self._consumed.add(topic)
 
     def place_of(self, topic: str) -> str | datetime:
-        """Return the place to begin in a queue of a topic: ``earliest``, ``latest``, or a moment.
+        """Return the place to begin in a queue of a topic: ``earliest``, ``latest``, or a time.
 
         - A queue of a topic that the group consumed before is a later one, so all its messages belong to the group.
-        - A queue outside of the first share belongs to the group from the moment at which this consumer joined.
+        - A queue outside of the first share belongs to the group from the time at which this consumer joined.
 
         Raises RocketMQError as long as another member may be storing the offset of the queue, because the group has begun
         just now.

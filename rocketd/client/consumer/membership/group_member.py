@@ -414,7 +414,7 @@ class GroupMember(ABC):
     def topic_deleted(self, assigned: AssignedQueue) -> None:
         """End with a queue whose topic was deleted at the broker.
 
-        The next rebalance gives it up, and takes it again if the topic is made again: its offsets start anew.
+        The next rebalance gives it up, and takes it again if the topic is recreated: its offsets start afresh.
         """
         self.log.warn("{queue}: its topic was deleted, and its offset is forgotten", queue=assigned)
         assigned.is_deleted = True

@@ -85,7 +85,7 @@ class MissingTopics:
         return topic.startswith(RETRY_PREFIX) and bool(others) and all(other in self._missing for other in others)
 
     def begin_of(self, topic: str) -> datetime | None:
-        """Return the moment from which on a topic that came later has only new messages. None for other topics."""
+        """Return the time from which on a topic that came later has only new messages. None for other topics."""
         begin_ms = self._begin_ms.get(topic)
         return None if begin_ms is None else datetime.fromtimestamp(begin_ms / 1000, UTC)
 

@@ -20,7 +20,7 @@ from rocketd.common.names import retry_topic
 from rocketd.remoting.bodies.tables import MessageQueue
 
 Position = int | Literal["earliest", "latest"] | datetime
-"""A place in a queue: an offset, its first message, its end, or the first message stored at or after a moment."""
+"""A place in a queue: an offset, its first message, its end, or the first message stored at or after a time."""
 
 
 class SeekableMember(GroupMember):
@@ -124,7 +124,7 @@ class SeekableMember(GroupMember):
         return None if offset == NO_OFFSET else offset
 
     async def offset_for_timestamp(self, queue: MessageQueue, moment: datetime) -> int:
-        """Return the offset of the first message stored at or after a moment; the end of the queue if there is none."""
+        """Return the offset of the first message stored at or after a time; the end of the queue if there is none."""
         self.check()
         name = queue_with_namespace(self.instance.config.namespace, queue)
         moment_ms = queue_questions.milliseconds_of(moment)

@@ -20,7 +20,7 @@ COMMIT_SECONDS: Final = 0.5
 class EarlyCommits:
     """Calls ``store`` with the queues noted since its last call. Reactor thread.
 
-    The first call comes at once, each further one after the end of the last and COMMIT_SECONDS after its begin.
+    The first call comes at once, each further one after the end of the last and COMMIT_SECONDS after its start.
     """
 
     _log = Logger()

@@ -61,7 +61,7 @@ class OffsetStore(Protocol):
         """Forget a queue no longer consumed here, if the store belongs to the whole group."""
 
     def forget_deleted(self, queue: MessageQueue) -> None:
-        """Forget the offset of a queue whose topic was deleted. It must not count for a topic that is made again."""
+        """Forget the offset of a queue whose topic was deleted. It must not count for a topic that is recreated."""
 
     def clone(self, topic: str = "") -> dict[MessageQueue, int]:
         """Return the remembered offsets of one topic, or of all by default."""

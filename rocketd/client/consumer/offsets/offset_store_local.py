@@ -112,7 +112,7 @@ class LocalFileOffsetStore(OffsetTable, OffsetStore):
         """Do nothing: the offset belongs to this client alone, and stays valid if the queue comes back."""
 
     def forget_deleted(self, queue: MessageQueue) -> None:
-        """See OffsetStore. A topic that is made again is consumed from its first message."""
+        """See OffsetStore. A topic that is recreated is consumed from its first message."""
         self._offsets[queue] = 0
 
     async def update_to_broker(self, queue: MessageQueue, offset: int, *, oneway: bool = True) -> None:

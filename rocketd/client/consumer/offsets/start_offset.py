@@ -2,9 +2,9 @@
 
 Counterpart: `RebalancePushImpl.computePullFromWhere` (Apache), with two differences:
 
-- "latest" is always the end of the queue. A broker may answer 0 because the whole queue is young. This 0 counts only if
-  the group really has stored it.
-- A moment is exact, see ``first_since``.
+- "latest" is always the end of the queue. A broker may answer 0 because the whole queue is still in memory. This 0 counts
+  only if the group really has stored it.
+- A point in time is exact, see ``first_since``.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ async def _begin(instance: ClientInstance, group: str, queue: MessageQueue, begi
 async def _has_stored(instance: ClientInstance, group: str, queue: MessageQueue) -> bool:
     """Whether the group has stored an offset of the queue. If the broker does not answer, assume so, unless it is a slave.
 
-    Brokers answer 0 for groups without an offset if the queue is young.
+    Brokers answer 0 for groups without an offset if the whole queue is still in memory.
     """
     try:
         table = await instance.answer_for_group(queue.broker_name, offsets.group_offsets())

@@ -1,6 +1,6 @@
 """Flow control: limits on the messages held of a queue, above which it is not pulled, sans-io.
 
-Counterpart: the flow control of `DefaultMQPushConsumerImpl.pullMessage`, with the same figures, and the topic limits of
+Counterpart: the flow control of `DefaultMQPushConsumerImpl.pullMessage`, with the same limits, and the topic limits of
 `RebalancePushImpl` (Apache). ``ProcessQueue`` compares.
 """
 

@@ -89,7 +89,7 @@ class ProcessQueue(Generic[M]):
         self._max_offset = -1
         self._consuming = False
 
-    # ------------------------------------------------------------ figures
+    # ------------------------------------------------------------ measurements
 
     @property
     def count(self) -> int:

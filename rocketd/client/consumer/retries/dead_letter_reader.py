@@ -95,7 +95,7 @@ class DeadLetterFilter:
     """Selects dead letters. Raises UsageError for an unsuitable argument.
 
     - ``exception``: a class, or its name with or without the module.
-    - ``since`` and ``until``: a time from which on, and one before which, the letter was stored.
+    - ``since`` and ``until``: a time from which on, and one before which, the dead letter was stored.
     - ``ids``: ids of messages or of their places.
     """
 
@@ -126,7 +126,7 @@ class DeadLetterFilter:
         return self._end_ms is not None and record.store_timestamp >= self._end_ms
 
     def accepts(self, letter: DeadLetter) -> bool:
-        """Return whether a letter is selected. Its time is not too late."""
+        """Return whether a dead letter is selected. Its time is not too late."""
         if letter.message.store_timestamp < self._begin_ms:
             return False
         if self._ids is not None and self._ids.isdisjoint((letter.id, letter.msg_id)):
@@ -156,7 +156,7 @@ class DeadLetterReader:
         self._broker_id = MASTER
 
     async def next_page(self) -> list[DeadLetter] | None:
-        """Return the selected letters of the next pull, perhaps none of them; None at the end.
+        """Return the selected dead letters of the next pull, perhaps none of them; None at the end.
 
         Raises:
 
@@ -217,7 +217,7 @@ class DeadLetterReader:
         return await pull(self._instance, address, header)
 
     def unpacked(self, letter: DeadLetter) -> DeadLetter:
-        """Return a letter of this reader with its decompressed body, or with the reason why it is ``unreadable``."""
+        """Return a dead letter of this reader with its decompressed body, or with the reason why it is ``unreadable``."""
         if not letter.record.sys_flag & COMPRESSED:
             return letter
         try:

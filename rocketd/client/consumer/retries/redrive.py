@@ -33,7 +33,7 @@ from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.wire.codes import RequestCode
 
 RedriveTarget = Literal["group", "topic"]
-"""Where letters go: to the retry topic, which only their group reads, or to their original topic."""
+"""Where dead letters go: to the retry topic, which only their group reads, or to their original topic."""
 
 CLOCK_SKEW_MS: Final = 600_000
 """Maximum difference between the clocks of two brokers. A sent message is sought from so long before the letter on."""
@@ -97,7 +97,7 @@ class Redriver(ProducerSender):
         self._fresh: set[str] = set()
 
     async def redrive_all(self, group: str, wanted: DeadLetterFilter) -> RedriveResult:
-        """Send the selected letters of a group. After an error call it again. Raises the errors of ``redrive``."""
+        """Send the selected dead letters of a group. After an error call it again. Raises the errors of ``redrive``."""
         reader = DeadLetterReader(self._instance, group, wanted)
         counts = dict.fromkeys(RedriveOutcome, 0)
         while (page := await reader.next_page()) is not None:
@@ -106,13 +106,13 @@ class Redriver(ProducerSender):
         return RedriveResult(*counts.values())
 
     async def redrive(self, letter: DeadLetter) -> RedriveOutcome:
-        """Send a letter, unless it was sent before.
+        """Send a dead letter, unless it was sent before.
 
         Raises:
 
         - NoRouteError: a broker with copies is not registered, or no name server answers.
         - BrokerError: a broker refuses.
-        - RocketMQError: a broker has too many messages with the letter's unique key.
+        - RocketMQError: a broker has too many messages with the dead letter's unique key.
         - UnreachableError, ConnectionLostError, RequestTimeoutError: the connection failed.
         """
         outcome = await self.foresee(letter)
@@ -153,7 +153,7 @@ class Redriver(ProducerSender):
         )
 
     async def _retry_queue(self, topic: str, broker_name: str) -> MessageQueue:
-        """Return a queue of the retry topic at the broker of the letter."""
+        """Return a queue of the retry topic at the broker of the dead letter."""
         try:
             queues = await self._instance.routes.subscribe_queues(topic)
         except TopicNotFoundError:

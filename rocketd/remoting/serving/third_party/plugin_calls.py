@@ -1,6 +1,6 @@
 """Tracks the running calls into plugins, so that a stop can wait for them and name the ones that hang.
 
-Every guard around a plugin's code reports the begin and end of a call to the server's ``PluginCalls``. Servers without
+Every guard around a plugin's code reports the start and end of a call to the server's ``PluginCalls``. Servers without
 plugins have no guards, so their hot paths have no overhead.
 """
 

@@ -2,7 +2,7 @@
 
 A record states its offset in the log, and messages are found by that offset. So each record returns to its place. The
 space between records is covered by filler records that both brokers walk over. They count as rolled back, so queues and
-index skip them. Their bodies are zeros, so that a large filler takes no room on the disk.
+index skip them. Their bodies are zeros, so that a large filler takes no space on the disk.
 """
 
 import zlib
@@ -46,7 +46,7 @@ def fillers(begin: int, end: int, store_ms: int) -> Iterator[Piece]:
     while begin < end:
         size = end - begin
         if size > LONGEST_FILLER:
-            # The rest must have room for another filler.
+            # The rest must have space for another filler.
             size = min(LONGEST_FILLER, size - MIN_RECORD_SIZE - len(FILLER_TOPIC))
         yield from _filler(begin, size, store_ms)
         begin += size

@@ -2,7 +2,7 @@
 
 A record states its offset in the commit log, and ids of messages and transactions refer to it. So each record returns
 to its offset. Gaps are covered by records that both brokers walk over, and queues do not contain. So an archive with
-some of a broker's topics can be restored too, and needs no more room than the old log.
+some of a broker's topics can be restored too, and needs no more space than the old log.
 """
 
 import os

@@ -210,7 +210,7 @@ class Rebuilding:
                 key = topic, queue_id
                 if topic.startswith(LMQ_PREFIX) or key in old:
                     continue
-                # If a topic was created again with fewer queues, its other queues were deleted too.
+                # If a topic was recreated with fewer queues, its other queues were deleted too.
                 if topic not in old_topics if topic not in self._topics else 0 < self._topics[topic] <= queue_id:
                     counts[key] = counts.get(key, 0) + records
         return counts

@@ -47,7 +47,7 @@ class QueueMade:
     """The result of a queue: `begin` and `end` are queue offsets, without the end. The other fields count entries.
 
     `filled` entries were missing and `doubled` ones existed already. `restarted` ones date from before the topic was
-    deleted and created again. `unlikely` ones belong to records whose queue offset is probably damaged.
+    deleted and recreated. `unlikely` ones belong to records whose queue offset is probably damaged.
     """
 
     key: QueueKey
@@ -177,7 +177,7 @@ def _runs(placed: Placed) -> Iterator[Placed]:
 
 
 def make_queue(new_root: str, task: QueueToMake) -> QueueMade:
-    """Make the files of one queue below `new_root`, laid out as a store. Existing files are made again."""
+    """Make the files of one queue below `new_root`, laid out as a store. Existing files are recreated."""
     topic, queue_id = task.key
     directory = queue_dir(new_root, topic, queue_id)
     making = directory + ".making"
@@ -214,7 +214,7 @@ def _read(slices: Iterable[EntrySlice]) -> Iterator[Placed]:
 
 
 def expired_entries(files: MappedQueues, key: QueueKey, log_begin: int) -> tuple[int, Entries]:
-    """Return the first entries of a queue, whose records lie before the begin of the log: queue offset and entries."""
+    """Return the first entries of a queue, whose records lie before the beginning of the log: queue offset and entries."""
     found: list[Entries] = []
     begin = -1
     for first, path in files.files(*key):
@@ -231,5 +231,5 @@ def expired_entries(files: MappedQueues, key: QueueKey, log_begin: int) -> tuple
             break
     whole = np.concatenate(found, dtype=ENTRY) if found else np.empty(0, ENTRY)
     real = np.flatnonzero(whole["size"] != FILLER_SIZE)
-    # Fillers before existing records are made again with those.
+    # Fillers before existing records are recreated with those.
     return max(0, begin), whole[: int(real[-1]) + 1] if len(real) else whole[:0]

@@ -73,7 +73,7 @@ def run_tasks(
     """Yield `function(item)` for each item, in the order in which the tasks end; one task for each item.
 
     `function` and its results are pickled. `progress` is advanced by `weigh(result)`, or by 1 for each. A SparkError in
-    a task is raised here, and the other tasks are cancelled. Before that, Spark retries errors that may pass, and all
+    a task is raised here, and the other tasks are cancelled. Before that, Spark retries transient errors, and all
     errors other than SparkError, as often as its settings allow. Closing the iterator cancels the running tasks.
     """
     todo = list(items)

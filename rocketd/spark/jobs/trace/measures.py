@@ -88,7 +88,7 @@ def attempts(records: "DataFrame") -> "DataFrame":
 
 
 def in_buckets(measurements: "DataFrame", window_ms: int) -> "DataFrame":
-    """Count measurements by measure, topic, group, window (its begin in ms) and bucket of the sketch.
+    """Count measurements by measure, topic, group, window (its start in ms) and bucket of the sketch.
 
     `skewed` counts those below zero, caused by differences between clocks.
     """

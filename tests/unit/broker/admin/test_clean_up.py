@@ -68,7 +68,7 @@ class CleanUpTests(ProcessorTestCase):
         self.patch(CommitLog, "min_offset", self.end())
         self.ask(306)
         self.assertEqual(self.broker.store.queue_keys(), [])
-        # The queue begins anew, and so does who read it.
+        # The queue starts over, and so does the group that read it.
         self.assertEqual([self.broker.offsets.query("G", "T", queue_id) for queue_id in (0, 1)], [-1, 1])
 
     def test_log_files(self):

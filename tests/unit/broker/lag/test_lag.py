@@ -336,7 +336,7 @@ class CountingTests(LagTestCase):
 
 
 class Queue:
-    """Entries of a queue in memory, of tags 0 to 2; files may go from its beginning, and all of it may be made anew."""
+    """Entries of a queue in memory, of tags 0 to 2; files may go from its beginning, and all of it may be recreated."""
 
     def __init__(self):
         self.entries = []

@@ -469,7 +469,7 @@ class HoldTests(PullTestCase):
         self.assertEqual((self.processor.long_polling.count, self.connection.answer().code), (0, 19))
 
     def test_held_pull_of_deleted_topic_is_refused_at_once(self):
-        """The topic may be made again in a moment, and have other offsets."""
+        """The topic may be recreated soon, and have other offsets."""
         self.patch(self.processor.long_polling, "_call", lambda function: function())
         self.hold()
         self.broker.topics.update(TopicConfig("T", 5, 5))

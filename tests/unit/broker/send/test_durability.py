@@ -104,7 +104,7 @@ class BothTests(DurabilityTestCase):
 
 
 class TimesTests(DurabilityTestCase):
-    """A waiting put is counted when it is safe, with the time since its append began."""
+    """A waiting put is counted when it is durable, with the time since its append began."""
 
     options = {"flushDiskType": "SYNC_FLUSH"}
 

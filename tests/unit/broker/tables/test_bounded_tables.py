@@ -97,7 +97,7 @@ class OffsetsOfInventedNamesTests(SynchronousTestCase):
     def test_offset_beyond_the_end_of_its_queue_is_not_kept(self):
         self.broker.groups.find("G")
         self.assertEqual(self.commit("G", offset=9), 0)
-        self.ends["T", 0] = 3  # the topic was deleted and created again
+        self.ends["T", 0] = 3  # the topic was deleted and recreated
         self.broker.offsets.remove_topic("T")
         for oneway in (True, False):
             self.assertEqual(self.commit("G", offset=9, oneway=oneway), ResponseCode.SYSTEM_ERROR)

@@ -1,4 +1,4 @@
-"""Sends to new topics are acknowledged when the topics are safe."""
+"""Sends to new topics are acknowledged when the topics are durable."""
 
 import os
 import threading

@@ -511,7 +511,7 @@ class AbsentBrokerTests(ConsumerTestCase):
 
 
 class RemadeTopicTests(ConsumerTestCase):
-    """A topic is deleted and made again while its consumer runs, or its last messages are lost."""
+    """A topic is deleted and recreated while its consumer runs, or its last messages are lost."""
 
     def setUp(self):
         super().setUp()

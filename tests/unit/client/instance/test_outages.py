@@ -1,4 +1,4 @@
-"""One line in the log for the begin and for the end of an outage of a broker, on a fake clock."""
+"""One line in the log for the start and for the end of an outage of a broker, on a fake clock."""
 
 from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent, globalLogPublisher

@@ -213,7 +213,7 @@ class ProducerTests(ClientTestCase):
             self.failureResultOf(asked, RequestTimeoutError)
 
     def test_heartbeat_before_request_goes_to_all_brokers_with_the_reply_topic(self):
-        """Apache's clients reply by any of them, and each must know the asker."""
+        """Apache's clients reply by any of them, and each must know the requester."""
         everywhere = self.cluster.answer_105
 
         def answer(address, request, fields):

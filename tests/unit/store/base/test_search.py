@@ -9,7 +9,7 @@ from rocketd.store.base.search import positions_of
 from tests.support.fresh_python import run_python
 
 # Takes away the access to the second page of a mapping, and searches up to the end of the first. The steps of a search
-# depend on its begin, so five begins are tried.
+# depend on its start, so five starts are tried.
 BEFORE_A_PAGE_WITHOUT_ACCESS = """
 import ctypes, mmap
 from rocketd.store.base.search import positions_of

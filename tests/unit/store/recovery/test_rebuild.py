@@ -196,7 +196,7 @@ class MissingFilesTests(RebuildTestCase):
     def test_missing_index_file_is_rebuilt(self):
         for number in range(4):
             if self.how is LastStop.CRASHED and number == 3:
-                continue  # the last is made again anyway
+                continue  # the last is rebuilt anyway
             self.begin()
             self.fill()
             missing = self.index_files()[number]
@@ -436,7 +436,7 @@ class FailedStartTests(RebuildTestCase):
         # No entry is certain any more, because the disk has no room for the index.
         self.start_without_room_for_index()
         self.assertIsNone(StoreCheckpoint(checkpoint_path(self.root), self.fs).progress)
-        # After a power cut the entries are made again, but only the first few.
+        # After a power cut the entries are rebuilt, but only the first few.
         mark_in_doubt(self.fs, self.root)
         self.start_without_room_for_index()
         may_write.set()

@@ -118,7 +118,7 @@ class TornTailTests(RecoveryTestCase):
             again.stop()
 
     def test_truncated_record_never_becomes_valid_again(self):
-        """An old record behind the tear stays invalid after an append that ends at its begin."""
+        """An old record behind the tear stays invalid after an append that ends at its start."""
         results = self.fill(*[make_message(b"old-%d" % n) for n in range(3)])
         self.unclean()
         self.patch_file(self.log_path(), results[1].physical_offset + 90, b"\xff")

@@ -18,7 +18,7 @@ from rocketd.store.testing import STORE_HOST, make_message, small_config
 from tests.support.store_examining import SIZES, Clock, QuickFileSystem, StoreTestCase
 
 D = 3
-"""The queue that the topic has no more when it is made again."""
+"""The queue that the topic has no more when it is recreated."""
 
 
 class TableTests(SynchronousTestCase):
@@ -45,7 +45,7 @@ class TableTests(SynchronousTestCase):
 
 
 class MadeAgainTests(StoreTestCase):
-    """A topic with a message in queue 3, deleted and made again with one queue."""
+    """A topic with a message in queue 3, deleted and recreated with one queue."""
 
     def open(self, root):
         store = MessageStore(small_config(root), STORE_HOST, fs=QuickFileSystem(), clock=Clock())
@@ -67,7 +67,7 @@ class MadeAgainTests(StoreTestCase):
         Path(root, "config", "topics.json").write_text(json.dumps({"topicConfigTable": table}))
 
     def deleted(self, queue_id=0):
-        """A store in which the topic was deleted and made again, stopped cleanly."""
+        """A store in which the topic was deleted and recreated, stopped cleanly."""
         root = os.path.abspath(self.mktemp())
         store = self.open(root)
         self.put(store)

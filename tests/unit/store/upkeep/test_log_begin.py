@@ -244,7 +244,7 @@ class OneDirectoryTests(MultiPathTestCase):
 
 
 class OtherProgramTests(LogBeginTestCase):
-    """Without a valid note, as after Apache's broker, messages before the begin are known by queues and index."""
+    """Without a valid note, as after Apache's broker, messages before the beginning are known by queues and index."""
 
     def setUp(self):
         super().setUp()

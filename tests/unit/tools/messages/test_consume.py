@@ -16,7 +16,7 @@ from tests.support.client_cluster import ClientTestCase
 
 A, B = "a:10911", "b:10911"
 BEGIN_MS = 1_700_000_000_000 - CLOCK_SKEW_SECONDS * 1000
-"""Time of the test's begin, less the assumed skew."""
+"""Time of the test's start, less the assumed skew."""
 LOOK_SECONDS = 6
 """Seconds after which new queues are found."""
 
