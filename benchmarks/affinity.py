@@ -1,7 +1,7 @@
 """``python -m benchmarks affinity``: the broker with ``cpuAffinity=off`` and ``auto``, side by side, in three surroundings.
 
 Quiet: nothing else runs. Busy: a few processes compute all the time, one for each core unless given. Second broker: another
-broker with the same setting has the same load at the same time; then figures are those of both.
+broker with the same setting has the same load at the same time; then values are those of both.
 
 Exit code: 0 when everything was measured, 1 when something failed, 2 for wrong arguments.
 """

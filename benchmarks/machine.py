@@ -70,7 +70,7 @@ class Watch:
         self._counters = _counters()
 
     def form(self) -> dict[str, Any]:
-        """The figures depend on all of this beside the servers."""
+        """The measurements depend on all of this beside the servers."""
         return {**_machine(), "load_average": self.load_average, "others": round(self.others(), 3)}
 
     def publish(
@@ -126,7 +126,7 @@ def share_of_others(busy: float, own: float, total: float) -> float:
 
 
 def quiet(machine: dict[str, Any]) -> bool:
-    """Whether the figures of a run on this machine can be published."""
+    """Whether the measurements of a run on this machine can be published."""
     return bool(machine["load_average"][0] <= QUIET_LOAD * machine["cpus"] and machine["others"] <= QUIET_SHARE)
 
 

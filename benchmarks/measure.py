@@ -1,6 +1,6 @@
 """How one row is measured once at one side: a function for each kind of row, and what has to be there before.
 
-Each returns the figures by their keys, and remarks in words on what was not as it should be (refusals, losses). Every
+Each returns the values by their keys, and remarks in words on what was not as it should be (refusals, losses). Every
 call is bounded in time.
 """
 

@@ -1,4 +1,4 @@
-"""One measurement: figures by key and remarks, and how both follow from a line of the load generator."""
+"""One measurement: values by key and remarks, and how both follow from a line of the load generator."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of one measurement: figures by key, and remarks."""
+    """The result of one measurement: values by key, and remarks."""
 
     figures: dict[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
 
 def of_result(result: dict[str, Any]) -> Measurement:
-    """The figures and remarks that are in one line of the load generator."""
+    """The values and remarks that are in one line of the load generator."""
     extra = result.get("extra", {})
     lost = int(extra.get("not_stored", 0))
     figures = {

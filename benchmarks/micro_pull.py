@@ -1,7 +1,7 @@
 """Cost of pulls without sockets: CPU time of one thread for each pull, from the request's frame to the answer's buffers.
 
 The pulls ask for 1 and for 32 messages of 1 KB, which were stored in batches of 32 to eight queues. Nothing is asserted: the
-figures are printed. Compare two trees, or ROCKETD_PURE=1 with the compiled core, by runs in turn, and their minima: the
+times are printed. Compare two trees, or ROCKETD_PURE=1 with the compiled core, by runs in turn, and their minima: the
 machine's clock wanders.
 
     python -m benchmarks.micro_pull [--rounds N] [--directory DIR]

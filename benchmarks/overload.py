@@ -96,7 +96,7 @@ def _honest_clients(side: Side) -> Iterator[dict[str, Waits]]:
 
 @contextlib.contextmanager
 def _highest_memory(pid: int) -> Iterator[list[float]]:
-    """Look at the memory of a process every 0.2 s; the list has the highest figure in MB."""
+    """Look at the memory of a process every 0.2 s; the list has the highest value in MB."""
     highest = [anonymous_mb(pid)]
     ending = threading.Event()
 

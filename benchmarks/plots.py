@@ -26,13 +26,13 @@ NAMES = {
     START_CPU: "CPU time",
     START_WALL: "time",
 }
-"""The figures shown, by their names in the legend."""
+"""The values shown, by their names in the legend."""
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure of a row: how many times better rocketd is."""
+    """A value of a row: how many times better rocketd is."""
 
     row: str
     name: str

@@ -55,7 +55,7 @@ def verdict(reached: bool | None) -> str:
 
 
 def tables(results: Results) -> str:
-    """CPU and rates of all loads, then their latencies, then every other figure in a line each."""
+    """CPU and rates of all loads, then their latencies, then every other value in a line each."""
     parts = []
     for title, columns in (("load", _COST), ("client", _CLIENT_COST), ("latency", _LATENCY)):
         rows = [row for row in results.rows if _goals(row, columns) and columns[0] in _figures(row)]
@@ -89,7 +89,7 @@ def summary(results: Results) -> str:
 
 
 def comparison(results: Results, old: dict[str, Any]) -> str:
-    """How each figure of rocketd, and its ratio to Apache, stands against an older run's JSON form."""
+    """How each value of rocketd, and its ratio to Apache, stands against an older run's JSON form."""
     before = {row["name"]: row["figures"] for row in old["rows"]}
     lines = []
     for row in results.rows:
@@ -120,7 +120,7 @@ def _in_columns(row: Row, figure: Figure) -> bool:
 
 
 def _columns_table(results: Results, title: str, rows: Sequence[Row], columns: Sequence[Figure]) -> str:
-    """Some figures of each row, both sides, with ratios and goals."""
+    """Some values of each row, both sides, with ratios and goals."""
     header = [title]
     for side in (ROCKETD, APACHE):
         first, *others = (_HEADERS.get(figure, _title(figure)) for figure in columns)

@@ -1,4 +1,4 @@
-"""The attacks. Each takes a side whose servers run, and returns its figures by name."""
+"""The attacks. Each takes a side whose servers run, and returns its measurements by name."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The pipeline's figures: the parser alone, and through Spark beside Spark's own Kafka source."""
+"""The pipeline's measurements: the parser alone, and through Spark beside Spark's own Kafka source."""

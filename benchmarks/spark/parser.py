@@ -2,7 +2,7 @@
 
 A store is written by rocketd's own engine, four topics of four queues. Then one topic is read again and again, and CPU time
 of the process is taken, the best of the rounds; the sides of a ratio run in turn. Megabytes are those of the log that the
-rows cover. Nothing is asserted: the figures are printed.
+rows cover. Nothing is asserted: the values are printed.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Attacker:
         self.closed = 0
 
     def send(self, number: int, data: bytes) -> None:
-        """Send bytes on a connection, which is made anew if the server has closed it."""
+        """Send bytes on a connection, which is made again if the server has closed it."""
         while len(self._sockets) <= number:
             self._sockets.append(self._connect())
         view = memoryview(data)

@@ -224,7 +224,7 @@ def topics_queues_and_messages(world: World) -> None:
         earliest = admin.earliest_message_time(queues[0])
         assert abs((datetime.now(UTC) - earliest).total_seconds()) < 300
         assert admin.earliest_message_time(queues[1]) is None
-        # Of several messages of one moment Apache's broker may find any.
+        # Of several messages of one millisecond Apache's broker may find any.
         assert admin.search_offset(queues[0], earliest - timedelta(seconds=1)) == 0
         for message_id in (results[1].offset_msg_id, results[1].msg_id):
             eventually(

@@ -65,7 +65,7 @@ def flip_bit(path, position):
 
 
 def assert_refuses_to_start(servers, *words):
-    """It ends with one line that names the trouble and the command to run, and leaves the log as it was."""
+    """It ends with one line that names the problem and the command to run, and leaves the log as it was."""
     before = log_bytes(servers.store)
     log = run(servers)
     assert log is not None, "it serves"

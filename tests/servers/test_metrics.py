@@ -40,7 +40,7 @@ def page(port, path, **request):
 
 
 async def figures(port):
-    """Return the figures of the page by name and labels."""
+    """Return the values of the page by name and labels."""
     status, text = await page(port, "/metrics")
     assert status == 200
     return {
@@ -51,7 +51,7 @@ async def figures(port):
 
 
 def figure(found, name, **labels):
-    """Return the only figure with a name and some labels."""
+    """Return the only value with a name and some labels."""
     (value,) = [
         value for (own, *pairs), value in found.items() if own == name and labels.items() <= dict(pairs).items()
     ]

@@ -284,7 +284,7 @@ def test_port_for_slaves_in_use_ends_the_start(make_pair):
 
 @pytest.mark.parametrize("length", [1, 2, 200])
 def test_diverged_logs_are_named(make_pair, length):
-    """The master's log is made anew, shorter than the slave's, as long, and longer."""
+    """The master's log is recreated, shorter than the slave's, as long, and longer."""
     pair = make_pair()
     for number in range(2):
         send(pair.master_address, number)

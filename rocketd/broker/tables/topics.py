@@ -172,7 +172,7 @@ class TopicConfigManager(VersionedTable[TopicConfig, TopicConfigSerializeWrapper
         config = self.select(topic)
         return config is not None and config.order
 
-    # ---------------------------------------------------------------- creating on use
+    # ---------------------------------------------------------------- automatic creation
 
     def create_topic_in_send_message(
         self, topic: str, default_topic: str, client_address: str, default_queue_nums: int, topic_sys_flag: int

@@ -174,7 +174,7 @@ class HalfMessageCheck:
             return self._renew(half, half_messages.renewed(half, table)) is not None
         asked = {**table, props.TRANSACTION_CHECK_TIMES: str(1 if checks is None else _number(checks) + 1)}
         message = half_messages.renewed(half, asked)
-        if len(message.properties) > MAX_LENGTH:  # there is no room for the count
+        if len(message.properties) > MAX_LENGTH:  # there is no space for the count
             asked = table
             message = half_messages.renewed(half, asked)
         result = self._renew(half, message)

@@ -266,7 +266,7 @@ class Routes:
         known = self._topics.get(topic)
         fresh = _Topic(route, writable_queues(topic, route), readable_queues(topic, route))
         if known is not None and known.writable == fresh.writable and _in_order(known.route) == _in_order(route):
-            # Keep the same lists, so that a turn through them does not start again.
+            # Keep the same lists, so that a round-robin over them does not start again.
             known.route, fresh = route, known
         self._topics[topic] = fresh
         for broker in route.broker_datas:

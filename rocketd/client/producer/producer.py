@@ -372,7 +372,7 @@ class ProducerEngine(Generic[T]):
         return await self._counted(self._sender.send(outgoing, timeout_ms, first=first, **where))
 
     def publish_info(self, topic: str, queues: list[MessageQueue]) -> TopicPublishInfo | None:
-        """Return the turn through the queues of a topic. None if there is none yet, or one of other queues. Any thread."""
+        """Return the round-robin over a topic's queues. None if there is none yet, or one of other queues. Any thread."""
         return self._sender.publish_info(topic, queues)
 
     def send_fields(self, outgoing: OutgoingMessage, queue: MessageQueue) -> dict[str, str]:

@@ -12,9 +12,9 @@ from rocketd.remoting.bodies.tables import MessageQueue, TopicRouteData
 
 
 class TopicPublishInfo:
-    """The writable queues of one topic, and whose turn it is.
+    """The writable queues of one topic, and which is next.
 
-    ``write_queue_nums`` has the number of these queues by broker name. ``start`` is the random start of the turn. Any
+    ``write_queue_nums`` has the number of these queues by broker name. ``start`` is the random start of the round-robin. Any
     thread may ask for the next queue. Raises ValueError without queues.
     """
 

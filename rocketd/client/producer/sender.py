@@ -158,7 +158,7 @@ class ProducerSender:
             raise NoNameServerError(f"no name server answers: {text}") from None
 
     def turn_of(self, topic: str) -> TopicPublishInfo | None:
-        """Return the turn through the queues of a topic if ``begin`` may send to it."""
+        """Return the round-robin over the queues of a topic if ``begin`` may send to it."""
         if not self._plain or self._options.retry_another_broker:
             return None
         queues = self._instance.routes.known_publish_queues(topic)
@@ -400,7 +400,7 @@ class ProducerSender:
             self._pausing.discard(pausing)
 
     def publish_info(self, topic: str, queues: list[MessageQueue]) -> TopicPublishInfo | None:
-        """Return the turn through the queues of a topic. None if there is none yet, or one of other queues. Any thread."""
+        """Return the round-robin over a topic's queues. None if there is none yet, or one of other queues. Any thread."""
         known = self._infos.get(topic)
         return known[1] if known is not None and known[0] is queues else None
 

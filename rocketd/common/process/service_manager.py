@@ -22,7 +22,7 @@ _TIMES_IN_LIMIT = 3
 _REPEAT_SECONDS = 0.1
 _MOST_REPEATS = 100
 _MOST_WAITING = 20
-"""Messages waiting for room in the manager's socket. Further ones replace the oldest."""
+"""Messages waiting for space in the manager's socket. Further ones replace the oldest."""
 
 
 class ServiceManager:

@@ -5,7 +5,7 @@ handing single messages to threads costs more than handling them.
 
 A pool is bounded by requests and by bytes. Above half of either, it pauses the connection that feeds it; it also pauses
 a connection above its share. If the pool is full, the caller refuses requests. One-way requests cannot be refused, so
-the caller has them held: their connection stays paused until the pool has room.
+the caller has them held: their connection stays paused until the pool has space.
 """
 
 from collections import deque
@@ -285,7 +285,7 @@ class Pool:
             return True
 
     def hold(self, job: Job) -> bool:
-        """Keep a job until the pool has room for it, and its connection paused. The thread that has read the job.
+        """Keep a job until the pool has space for it, and its connection paused. The thread that has read the job.
 
         Return False if too much is held: the job is lost.
         """
@@ -429,7 +429,7 @@ class Pool:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether jobs wait in the queue, or for room in it. Any thread."""
+        """Whether jobs wait in the queue, or for space in it. Any thread."""
         return bool(self._waiting or self._held)
 
     @property

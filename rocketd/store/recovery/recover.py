@@ -336,7 +336,7 @@ class Recovery:
             if file.file_from_offset + file.file_size <= begin:
                 continue
             position = max(0, begin - file.file_from_offset)
-            # Do not look at the hole at the end: a full memory file system has no room for the zeros of a hole.
+            # Do not look at the hole at the end: a full memory file system has no space for the zeros of a hole.
             data = self._commit_log.data_ranges(file, position)
             limit = max(position, data[-1][1]) if data else position
             scan = self._scanner.skip(file.view, position, limit, file.file_from_offset, self._check_crc, torn)
@@ -387,7 +387,7 @@ class Recovery:
         for number in range(len(files) - 1, 0, -1):
             ranges = self._commit_log.data_ranges(files[number], 0)
             if not ranges or ranges[0][0]:
-                continue  # only a hole: a full memory file system has no room to read it
+                continue  # only a hole: a full memory file system has no space to read it
             view = files[number].view
             if int.from_bytes(view[4:8], "big", signed=True) == MESSAGE_MAGIC and (
                 0 < store_timestamp_of(view) <= timestamp

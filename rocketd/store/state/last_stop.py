@@ -31,7 +31,7 @@ def read_last_stop(fs: IFileSystem, root: str) -> LastStop:
 
 def mark_in_doubt(fs: IFileSystem, root: str) -> None:
     """Make any end of the process from here on count as a system crash. Raises OSError."""
-    # Not empty, so `mark_open` has room for its content even if the disk fills up in between.
+    # Not empty, so `mark_open` has space for its content even if the disk fills up in between.
     _write(fs, abort_path(root), b"in doubt")
     fs.sync_dir(root)
 

@@ -142,7 +142,7 @@ class MemoryDisk(RealFileSystem):
         return super().map_for_stores(fd, size)
 
     def allocate(self, fd: int, offset: int, size: int) -> None:
-        """See IFileSystem. Memory always has room."""
+        """See IFileSystem. Memory always has space."""
 
     def clear_from(self, fd: int, offset: int) -> None:
         """See IFileSystem."""

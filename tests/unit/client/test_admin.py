@@ -173,7 +173,7 @@ class QueueTests(AdminTestCase):
         self.assertIsNone(self.result_of(self.admin.earliest_message_time(B)))
 
     def test_offset_of_a_moment_is_that_of_the_first_message_since(self):
-        """Apache's broker names any message nearest to the moment, here that at 5."""
+        """Apache's broker names any message nearest to the time, here that at 5."""
         at = int(MOMENT_MS)
         for times, first in (
             ([-9] * 9, 9),

@@ -1,4 +1,4 @@
-"""Metrics made from figures, and how many series they may have."""
+"""Metrics made from values, and how many series they may have."""
 
 from prometheus_client.core import CollectorRegistry
 from prometheus_client.exposition import generate_latest

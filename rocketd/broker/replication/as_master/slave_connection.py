@@ -233,7 +233,7 @@ class SlaveConnection(Protocol):
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """Continue: the socket has room."""
+        """Continue: the socket has space."""
         self._paused = False
         if self._sender is not None:
             self.last_write = self._master.seconds()

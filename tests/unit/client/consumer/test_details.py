@@ -183,7 +183,7 @@ class RetryTopicTests(DetailTestCase):
         self.assertEqual(self.begin("latest"), (7, 3))
 
     def test_moment(self):
-        """As in Java: a group that begins at a moment has failed with nothing before."""
+        """As in Java: a group that begins at a point in time has failed with nothing before."""
         self.cluster.offsets["a:10911", "T"] = 4
         self.assertEqual(self.begin(datetime(2026, 1, 1, tzinfo=UTC)), (4, 7))
 

@@ -261,7 +261,7 @@ class PauseTests(PoolTestCase):
         self.assertEqual(connection.pauses, set())
 
     def test_pause_of_already_empty_pool_resumes(self):
-        """The thread may finish between the hand-over and the pause, with no connection to resume."""
+        """The thread may finish between the hand-off and the pause, with no connection to resume."""
         pool = self.make_pool(max_requests=2)
         connection = FakeConnection()
         handler = Recorder()

@@ -18,7 +18,7 @@ UPDATE_OFFSET = 15
 
 
 class PositionTestCase(ConsumingTestCase):
-    """The broker has the offsets 0 to 7; a look for a moment finds 5."""
+    """The broker has the offsets 0 to 7; a look for a time finds 5."""
 
     def setUp(self):
         super().setUp()
@@ -53,7 +53,7 @@ class SeekTests(PositionTestCase):
         consumer = self.start(self.handle)
         for position, offset in (("latest", 7), ("earliest", 0), (datetime(2026, 1, 2, tzinfo=UTC), 5)):
             seeking = Deferred.fromCoroutine(consumer.seek(QUEUE, position))
-            if not seeking.called:  # it looks at the message found for the moment
+            if not seeking.called:  # it looks at the message found for the time
                 *_, answer = self.cluster.held.pop()
                 answer.callback(RemotingCommand.response(ResponseCode.PULL_NOT_FOUND))
             self.successResultOf(seeking)
