@@ -113,6 +113,11 @@ async def master_in(directory, **options):
         given = {**QUICK, "brokerRole": "SYNC_MASTER", **options}
         async with running(broker_in(directory / "master", namesrv, **given)) as master:
             assert await send(master) == ResponseCode.SLAVE_NOT_AVAILABLE
+            # A registration under way would replace a forged one.
+            await eventually(lambda: name_server.routes.pick_topic_route("Doors"), LIMIT)
+            told = Deferred()
+            master.registration.when_told(lambda: told.callback(None))
+            await told
             yield master, namesrv
 
 
