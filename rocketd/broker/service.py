@@ -65,8 +65,8 @@ from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.fair_queue import each_connection
 from rocketd.remoting.serving.plugins import load_processors, load_server_extensions, of_plugins
 from rocketd.remoting.serving.server import ListenError, RemotingServer
-from rocketd.remoting.serving.third_party.plugin_calls import ARRIVAL_LISTENER, LOG_DISPATCHER
-from rocketd.remoting.serving.third_party.plugin_hook import PluginHook
+from rocketd.remoting.serving.third_party.guarded_hook import PluginHook
+from rocketd.remoting.serving.third_party.running_calls import ARRIVAL_LISTENER, LOG_DISPATCHER
 from rocketd.remoting.socket_buffers import SocketBuffers, WriteMarks
 from rocketd.remoting.tls.certificates import TLSConfigError
 from rocketd.remoting.tls.contexts import ClientTLS

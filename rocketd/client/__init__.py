@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketd.client import once as once
     from rocketd.client import openmessaging as openmessaging
     from rocketd.client import sync as sync
-    from rocketd.client.consumer.options.flow_control import FlowLimits
+    from rocketd.client.consumer.options.flow_limits import FlowLimits
     from rocketd.client.consumer.options.kind_options import Order
     from rocketd.client.consumer.options.subscription import Sql
     from rocketd.client.consumer.pull_consumer import PullResult, PullStatus
@@ -68,7 +68,7 @@ else:
                 "sync",
             ),
             "rocketd.client.consumer.retries.dead_letter_reader": ("DeadLetter",),
-            "rocketd.client.consumer.options.flow_control": ("FlowLimits",),
+            "rocketd.client.consumer.options.flow_limits": ("FlowLimits",),
             "rocketd.client.consumer.retries.handler_results": ("Reject", "Retry"),
             "rocketd.client.consumer.options.kind_options": ("Order",),
             "rocketd.client.consumer.pull_consumer": ("PullResult", "PullStatus"),

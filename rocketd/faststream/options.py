@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from rocketd.client.consumer.allocation import AllocationStrategy
-from rocketd.client.consumer.options.flow_control import FlowLimits
+from rocketd.client.consumer.options.flow_limits import FlowLimits
 from rocketd.client.consumer.options.kind_options import Order, OrderName
 from rocketd.client.hooks import ConsumerHook, ProducerHook
 from rocketd.client.messages.message import ReceivedMessage

@@ -13,7 +13,7 @@ import pytest
 
 from rocketd.client import ClientConfig, Message, aio
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragelyByCircle
-from rocketd.client.consumer.options.flow_control import FlowLimits
+from rocketd.client.consumer.options.flow_limits import FlowLimits
 from tests.interop.python_client_faces import LIMIT, Got, eventually
 from tests.interop.python_client_world import QUEUES, World, numbered, send_all
 

@@ -31,14 +31,14 @@ from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.interfaces import IRPCHook
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.plugins import load_extensions
-from rocketd.remoting.serving.third_party.plugin_calls import (
+from rocketd.remoting.serving.third_party.guarded_hook import PluginHook, guarded_hook
+from rocketd.remoting.serving.third_party.plugin_search import find_plugins
+from rocketd.remoting.serving.third_party.running_calls import (
     ACCESS_VALIDATOR,
     ARRIVAL_LISTENER,
     LOG_DISPATCHER,
     TRANSACTION_LISTENER,
 )
-from rocketd.remoting.serving.third_party.plugin_hook import PluginHook, guarded_hook
-from rocketd.remoting.serving.third_party.plugin_search import find_plugins
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import Arrival, DispatchRequest
 from rocketd.store.format.record import MessageExt

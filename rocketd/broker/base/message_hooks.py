@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from rocketd.broker.base.hook_contexts import ConsumeMessageContext, SendMessageContext
 from rocketd.broker.base.interfaces import IConsumeMessageHook, IMessageHookPlugin, ISendMessageHook
 from rocketd.remoting.serving.plugins import load_extensions
-from rocketd.remoting.serving.third_party.plugin_calls import MESSAGE_HOOK, PluginCalls
+from rocketd.remoting.serving.third_party.running_calls import MESSAGE_HOOK, PluginCalls
 
 
 class MessageHooks:

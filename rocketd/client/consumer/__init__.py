@@ -20,7 +20,7 @@ handled or hands them out, and stores per queue the offset of the next message t
   the messages pulled but not finished, and a `queue_puller.QueuePuller`, which runs long polls one after the other.
   `queue_locks` asks the brokers for exclusive queues (order `queue`).
 - `offsets`: the first offset of a queue, and the stored offsets: at the brokers (clustering) or in a file (broadcasting).
-- `options`: what an application chooses. Above a limit of `flow_control` the puller waits; it is woken when messages are
+- `options`: what an application chooses. Above a limit of `flow_limits` the puller waits; it is woken when messages are
   finished. `allocation` has the strategies that share queues.
 
 **Way of a message**

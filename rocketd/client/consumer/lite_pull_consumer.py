@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from rocketd.client.consumer.membership.running_info import running_info
 from rocketd.client.consumer.membership.seekable_member import SeekableMember
-from rocketd.client.consumer.options.flow_control import FlowControl
+from rocketd.client.consumer.options.flow_limits import FlowControl
 from rocketd.client.consumer.options.kind_options import LitePullOptions
 from rocketd.client.consumer.options.subscription import Sql, subscription_of
 from rocketd.client.consumer.pulling.assigned_queue import AssignedQueue, PulledMessage

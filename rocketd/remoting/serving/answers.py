@@ -21,7 +21,7 @@ from rocketd.remoting.limits.limit_log import LimitLog
 from rocketd.remoting.serving.connection import Connection
 from rocketd.remoting.serving.late_answers import LateAnswers
 from rocketd.remoting.serving.pools import Job, Pool
-from rocketd.remoting.serving.third_party.plugin_processor import ProcessorResultError
+from rocketd.remoting.serving.third_party.guarded_processor import ProcessorResultError
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, peek
 from rocketd.remoting.wire.frame import MAX_FRAME_LENGTH, Frame

@@ -19,8 +19,8 @@ from rocketd.remoting.serving.command_jobs import CommandHandler, park
 from rocketd.remoting.serving.connection import Connection
 from rocketd.remoting.serving.fair_queue import TurnKey, each_connection
 from rocketd.remoting.serving.pools import Job, JobHandler, Pool
-from rocketd.remoting.serving.third_party.plugin_calls import PluginCalls
-from rocketd.remoting.serving.third_party.plugin_processor import PluginProcessor, takes_jobs
+from rocketd.remoting.serving.third_party.guarded_processor import PluginProcessor, takes_jobs
+from rocketd.remoting.serving.third_party.running_calls import PluginCalls
 from rocketd.remoting.wire.codes import JSON_TYPE
 from rocketd.remoting.wire.command import RemotingCommand, cannot_be_refused
 from rocketd.remoting.wire.frame import Frame

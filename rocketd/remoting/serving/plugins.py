@@ -16,10 +16,10 @@ from rocketd.remoting.interfaces import (
     IRPCHookPlugin,
 )
 from rocketd.remoting.serving.dispatch import Dispatcher
-from rocketd.remoting.serving.third_party.plugin_calls import RPC_HOOK
-from rocketd.remoting.serving.third_party.plugin_hook import guarded_hook
-from rocketd.remoting.serving.third_party.plugin_processor import PluginJobProcessor, PluginProcessor, takes_jobs
+from rocketd.remoting.serving.third_party.guarded_hook import guarded_hook
+from rocketd.remoting.serving.third_party.guarded_processor import PluginJobProcessor, PluginProcessor, takes_jobs
 from rocketd.remoting.serving.third_party.plugin_search import find_plugins
+from rocketd.remoting.serving.third_party.running_calls import RPC_HOOK
 
 BUILT_IN_PREFIX = "rocketd."
 """Prefix of the names of rocketd's own plugins."""

@@ -27,7 +27,7 @@ from rocketd.remoting.bodies.tables import ConsumerData, SubscriptionData
 from rocketd.remoting.calling.address_server import TIMEOUT_SECONDS
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.headers.client import RegisterBrokerResponseHeader
-from rocketd.remoting.serving.third_party.plugin_calls import LOG_DISPATCHER
+from rocketd.remoting.serving.third_party.running_calls import LOG_DISPATCHER
 from rocketd.remoting.wire.codes import RequestCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.base.errors import StoreLockedError

@@ -12,7 +12,7 @@ from textwrap import dedent
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client import errors
-from rocketd.client.consumer.options.flow_control import FlowLimits
+from rocketd.client.consumer.options.flow_limits import FlowLimits
 from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.options.member_options import MemberOptions
 from rocketd.client.faces.pull import PullFace

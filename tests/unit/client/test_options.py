@@ -14,7 +14,7 @@ from zope.interface import implementer
 from rocketd import client
 from rocketd.client import aio, sync
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragelyByCircle
-from rocketd.client.consumer.options.flow_control import FlowLimits
+from rocketd.client.consumer.options.flow_limits import FlowLimits
 from rocketd.client.errors import (
     BrokerError,
     ClientStateError,

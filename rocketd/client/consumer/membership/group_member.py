@@ -23,7 +23,7 @@ from rocketd.client.consumer.offsets.early_commits import EarlyCommits
 from rocketd.client.consumer.offsets.offset_store import OffsetStore
 from rocketd.client.consumer.offsets.offset_store_remote import RemoteBrokerOffsetStore
 from rocketd.client.consumer.offsets.start_offset import start_offset
-from rocketd.client.consumer.options.flow_control import FlowControl
+from rocketd.client.consumer.options.flow_limits import FlowControl
 from rocketd.client.consumer.options.member_options import MemberOptions, consume_from_where, message_model
 from rocketd.client.consumer.options.subscription import Sql, subscription_of
 from rocketd.client.consumer.pulling.assigned_queue import AssignedQueue, PulledMessage

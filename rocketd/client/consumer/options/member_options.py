@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, AllocationStrategy
-from rocketd.client.consumer.options.flow_control import FlowLimits
+from rocketd.client.consumer.options.flow_limits import FlowLimits
 from rocketd.client.consumer.options.option_checks import check_number
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.hooks import ConsumerHook, check_hooks, check_trace

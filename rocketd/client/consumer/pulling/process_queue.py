@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from rocketd.client.consumer.options.flow_control import MIB, FlowControl, FlowLimit, QueueLimits
+from rocketd.client.consumer.options.flow_limits import MIB, FlowControl, FlowLimit, QueueLimits
 from rocketd.remoting.bodies.admin import ProcessQueueInfo
 
 LOCK_MAX_LIVE_MS: Final = 30_000

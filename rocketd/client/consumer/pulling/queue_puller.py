@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from rocketd.client.consumer.options.flow_control import FLOW_CONTROL_DELAY_MS
+from rocketd.client.consumer.options.flow_limits import FLOW_CONTROL_DELAY_MS
 from rocketd.client.consumer.options.member_options import MemberOptions
 from rocketd.client.consumer.pulling.assigned_queue import AssignedQueue, PulledMessage
 from rocketd.client.consumer.pulling.pull import address_to_pull, pull, wanted_records

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.remoting.interfaces import ConnectionEvent, EventKind, IConnectionListener
-from rocketd.remoting.serving.third_party.plugin_calls import CONNECTION_LISTENER, PluginCalls
+from rocketd.remoting.serving.third_party.running_calls import CONNECTION_LISTENER, PluginCalls
 
 QUEUE_LIMIT = 10_000
 """Events that may wait for the listeners."""

@@ -16,8 +16,8 @@ from rocketd.spark.archive.format.durable import Lock, make_dirs
 from rocketd.spark.archive.reader import check_is_messages
 from rocketd.spark.archive.restore.checking import QueueRestored, check_queue, queue_tasks
 from rocketd.spark.archive.restore.log_files import LogFileMade, write_log_file
+from rocketd.spark.archive.restore.restore_work import RestorePlan, RestoreWork, log_tasks, plan_restore, was_ended
 from rocketd.spark.archive.restore.restored_config import write_checkpoint, write_config
-from rocketd.spark.archive.restore.restoring import RestorePlan, RestoreWork, log_tasks, plan_restore, was_ended
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.jobs.archive.arguments import selection_of, selection_section, size_of
 from rocketd.spark.jobs.rebuild.job import Rebuilding

@@ -50,7 +50,7 @@ from rocketd.remoting.errors import RemotingCommandError, RequestError
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.interfaces import IConnection, IRequestContext, IRequestProcessor
 from rocketd.remoting.limits.limit_log import LimitLog
-from rocketd.remoting.serving.third_party.plugin_calls import PluginCalls
+from rocketd.remoting.serving.third_party.running_calls import PluginCalls
 from rocketd.remoting.wire.codes import LanguageCode, SerializeType
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder

@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
-from rocketd.client.consumer.options.flow_control import FlowLimits
+from rocketd.client.consumer.options.flow_limits import FlowLimits
 from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import LET_END_SECONDS
 from rocketd.client.consumer.retries.handler_results import Reject, Retry

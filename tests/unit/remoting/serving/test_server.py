@@ -21,7 +21,7 @@ from rocketd.remoting.limits.limit_log import LimitLog
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.server import ListenError, RemotingServer
 from rocketd.remoting.serving.settings import ServerLimits
-from rocketd.remoting.serving.third_party.plugin_calls import PROCESSOR
+from rocketd.remoting.serving.third_party.running_calls import PROCESSOR
 from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.socket_buffers import WriteMarks
 from rocketd.remoting.tls.contexts import ClientTLS

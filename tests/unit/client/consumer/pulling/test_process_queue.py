@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client.consumer.handling.keyed_order import KeyedOrder
-from rocketd.client.consumer.options.flow_control import FlowLimit, FlowLimits
+from rocketd.client.consumer.options.flow_limits import FlowLimit, FlowLimits
 from rocketd.client.consumer.pulling.process_queue import Blocking, ProcessQueue
 from rocketd.client.errors import IllegalOptionError
 from tests.support.examples import examples

@@ -10,8 +10,8 @@ from rocketd.spark.archive.broker_facts import broker_facts
 from rocketd.spark.archive.format.manifest import ArchiveFile, Commit, range_from_json, range_to_json
 from rocketd.spark.archive.replaying import batches, targets_from_json, targets_of, targets_to_json
 from rocketd.spark.archive.restore.checking import QueueRestored
+from rocketd.spark.archive.restore.restore_work import RestoreWork, was_ended
 from rocketd.spark.archive.restore.restored_config import write_config
-from rocketd.spark.archive.restore.restoring import RestoreWork, was_ended
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue, QueueRange

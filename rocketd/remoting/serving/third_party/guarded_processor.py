@@ -14,7 +14,7 @@ from zope.interface import implementer
 from rocketd.remoting.errors import PluginError, RemotingCommandError, RequestError
 from rocketd.remoting.interfaces import IConnection, IJobProcessor, IRequestContext, IRequestProcessor
 from rocketd.remoting.serving.pools import Job
-from rocketd.remoting.serving.third_party.plugin_calls import PROCESSOR, PluginCall, PluginCalls
+from rocketd.remoting.serving.third_party.running_calls import PROCESSOR, PluginCall, PluginCalls
 from rocketd.remoting.wire.codes import ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 

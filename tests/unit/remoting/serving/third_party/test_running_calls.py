@@ -28,7 +28,7 @@ from rocketd.remoting.serving.answers import fields_hooks
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.server import RemotingServer
 from rocketd.remoting.serving.third_party import connection_events
-from rocketd.remoting.serving.third_party.plugin_calls import LOG_DISPATCHER, PROCESSOR, RPC_HOOK, PluginCalls
+from rocketd.remoting.serving.third_party.running_calls import LOG_DISPATCHER, PROCESSOR, RPC_HOOK, PluginCalls
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
 from rocketd.store.base.running_flags import RunningFlags

@@ -16,8 +16,8 @@ from rocketd.remoting.errors import RemotingCommandError, RequestError
 from rocketd.remoting.headers.client import PullMessageRequestHeader, read_header
 from rocketd.remoting.interfaces import IRequestProcessor, IRPCHook
 from rocketd.remoting.serving.dispatch import Dispatcher
-from rocketd.remoting.serving.third_party.plugin_hook import guarded_hook
-from rocketd.remoting.serving.third_party.plugin_processor import PluginProcessor
+from rocketd.remoting.serving.third_party.guarded_hook import guarded_hook
+from rocketd.remoting.serving.third_party.guarded_processor import PluginProcessor
 from rocketd.remoting.wire.codes import ResponseCode
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder

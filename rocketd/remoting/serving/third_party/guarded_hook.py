@@ -9,8 +9,8 @@ from typing import Any
 from zope.interface import implementer
 
 from rocketd.remoting.interfaces import IFieldsHook, IRPCHook
-from rocketd.remoting.serving.third_party.plugin_calls import PluginCalls
-from rocketd.remoting.serving.third_party.plugin_processor import hide
+from rocketd.remoting.serving.third_party.guarded_processor import hide
+from rocketd.remoting.serving.third_party.running_calls import PluginCalls
 from rocketd.remoting.wire.command import RemotingCommand
 
 
