@@ -20,8 +20,8 @@ SECONDS = 900.0
 LINES = 60
 """Lines that are kept of a repetition."""
 _CATEGORIES = ("failed", "error")
-_OF_A_DEATH = "???"
-"""What pytest-xdist reports as the phase of a test that ended its process."""
+_DEATH = "???"
+"""The phase in pytest-xdist's report of a test that ended its process."""
 
 
 @dataclass
@@ -48,9 +48,9 @@ class FailedTestsAgain:
         if exitstatus != pytest.ExitCode.TESTS_FAILED or session.shouldfail or session.shouldstop:
             return  # some tests did not run
         failed = self._failed()
-        died = [test.name for test in failed if any(report.when == _OF_A_DEATH for report in test.reports)]
-        if died:
-            self._remark = f"{died[0]} ended its process: none was run again, since other tests did not run"
+        deadly = next((test for test in failed if any(report.when == _DEATH for report in test.reports)), None)
+        if deadly is not None:
+            self._remark = f"{deadly.name} ended its process: none was run again, since other tests did not run"
             return
         if len(failed) > MOST_UNSTEADY:
             self._remark = (

@@ -1,8 +1,9 @@
-"""Rebuilds a stored message, to store it in another topic.
+"""Rebuilds a stored message, to store it again: delayed messages, messages with a delivery time, half messages.
 
 Pure functions.
 
-Counterpart: `ScheduleMessageService.messageTimeup`, `TimerMessageStore.convertMessage` (Apache).
+Counterpart: `ScheduleMessageService.messageTimeup`, `TimerMessageStore.convertMessage`,
+`TransactionalMessageBridge.renewHalfMessageInner` (Apache).
 """
 
 from rocketd.store.format.message import MessageInner
@@ -11,7 +12,7 @@ from rocketd.store.format.record import MessageExt
 
 
 def restored_message(stored: MessageExt, topic: str, queue_id: int, properties: bytes) -> MessageInner:
-    """Return the message for a queue, with these properties."""
+    """Return the message for a queue, with these properties. Its sender was answered long ago."""
     tags_code, keys = dispatch_properties(properties)
     return MessageInner(
         topic,
