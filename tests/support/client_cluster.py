@@ -173,9 +173,13 @@ class Cluster:
         self.held.append((address, fields, held))
         return held
 
-    def pulls(self):
-        """Return the first offset of the pull waiting at each broker, by address."""
-        return {address: int(fields["queueOffset"]) for address, fields, held in self.held if not held.called}
+    def pulls(self, topic=None):
+        """Return the first offset of the pull waiting at each broker, by address, of one topic or of all."""
+        return {
+            address: int(fields["queueOffset"])
+            for address, fields, held in self.held
+            if not held.called and topic in (None, fields["topic"])
+        }
 
     def pull_of(self, address, topic="T", queue_id=0):
         """Return the pull of a queue waiting at a broker: address, fields, and the Deferred of its answer."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 from twisted.internet.defer import CancelledError, Deferred
 
-from rocketd.client.consumer.membership.missing_topics import CLOCK_SKEW_SECONDS
+from rocketd.client.consumer.membership.group_beginning import CLOCK_SKEW_SECONDS
 from rocketd.client.consumer.options.kind_options import ConsumerOptions, Order
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.errors import StopConsuming

@@ -1,25 +1,30 @@
-"""The time at which a group begins with its topics, for consumers with ``begin="latest"``.
+"""The place at which a group begins in its queues, for consumers with ``begin="latest"``.
 
-"Latest" is one point in time for the whole group, not the time at which each queue is found. A queue without a stored offset
-can have appeared later, or its offset was lost with its broker. Its end would leave out messages that belong to the group.
+"Latest" is one point in time for each topic of the group, not the time at which each queue is found. A queue without a
+stored offset can have appeared later, or its offset was lost with its broker. Its end would leave out messages that belong
+to the group.
 
 Counterpart: none. Apache's clients begin at the end of each queue, whenever they find it.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from twisted.logger import Logger
 
-from rocketd.client.consumer.membership.missing_topics import CLOCK_SKEW_SECONDS, MissingTopics
+from rocketd.client.consumer.membership.missing_topics import MissingTopics
 from rocketd.client.consumer.offsets.offset_store import OffsetStore
 from rocketd.client.consumer.options.member_options import MemberOptions
-from rocketd.client.errors import RocketMQError
+from rocketd.client.errors import RocketMQError, TopicNotFoundError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.protocol import offsets
 from rocketd.remoting.bodies.tables import MessageQueue
+
+CLOCK_SKEW_SECONDS = 10.0
+"""Assumed difference between the clocks of this client and of a broker."""
 
 SETTLE_SECONDS = 10.0
 """Time for which other members may be storing the first offsets of their queues."""
@@ -41,65 +46,85 @@ class Begins(Protocol):
         """Return the queues chosen by the application; None if the group shares them."""
 
 
+@dataclass
+class TopicBeginning:
+    """What a consumer knows about the beginning of its group in one topic."""
+
+    since_ms: float
+    """Time of the subscription. All messages stored from then on belong to the group."""
+    settled_at: float
+    """Time of the reactor from which on no other member stores the first offset of a queue any more."""
+    is_late: bool = False
+    """Whether messages may have been sent since the subscription, so that the end of a queue would leave them out."""
+    is_consumed: bool | None = None
+    """Whether the group had offsets of the topic before this consumer subscribed to it; None if this is not known yet."""
+
+
 class GroupBeginning:
-    """The place at which a consumer begins in queues without an offset of its group. Reactor thread."""
+    """The places at which a consumer begins in queues without an offset of its group. Reactor thread."""
 
     log = Logger()
 
     def __init__(self, consumer: Begins) -> None:
         self._consumer = consumer
-        self._joined_ms = 0.0
-        self._settled_at = 0.0
-        self._consumed: set[str] = set()
-        """Topics with offsets of the group from before this consumer joined."""
-        self._shared: set[str] = set()
-        """Topics with a first share taken here."""
+        self._topics: dict[str, TopicBeginning] = {}
 
-    async def join(self, topics: Iterable[str]) -> None:
-        """Find the topics with offsets of the group, before other members know of this one.
+    def add(self, topic: str) -> None:
+        """Note the time of the subscription to a topic, unless the consumer has it already."""
+        if (
+            self._consumer.options.begin == "latest"
+            and not topic.startswith(RETRY_PREFIX)
+            and topic not in self._topics
+        ):
+            instance = self._consumer.instance
+            self._topics[topic] = TopicBeginning(instance.now_ms(), instance.reactor.seconds() + SETTLE_SECONDS)
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic that is no longer subscribed."""
+        self._topics.pop(topic, None)
+
+    async def ask(self, topics: Iterable[str]) -> None:
+        """Find out whether the group has offsets of topics, before other members know of this one.
 
         The others still consume all queues then. So a group with an offset of a topic has one of each queue, except the
-        later ones. A broker that does not answer counts as one without offsets; this is logged.
+        later ones. A broker that does not answer counts as one without offsets; this is logged. A missing topic has none.
         """
-        self._joined_ms = self._consumer.instance.now_ms()
-        self._settled_at = self._consumer.instance.reactor.seconds() + SETTLE_SECONDS
-        if self._consumer.options.begin != "latest":
-            return
         for topic in topics:
-            if (
-                not topic.startswith(RETRY_PREFIX)
-                and self._is_shared(topic)
-                and not self._consumer.missing.covers(topic)
-                and await self._is_consumed(topic)
-            ):
-                self._consumed.add(topic)
+            beginning = self._topics.get(topic)
+            if beginning is None or beginning.is_consumed is not None:
+                continue
+            beginning.is_late = self._consumer.missing.covers(topic)
+            beginning.is_consumed = self._is_shared(topic) and not beginning.is_late and await self._is_consumed(topic)
+
+    def rebalanced(self, topics: Iterable[str]) -> None:
+        """Note that a rebalance of topics is over. What it did not take is late, because the application goes on."""
+        for topic in topics:
+            beginning = self._topics.get(topic)
+            if beginning is not None and beginning.is_consumed is not None and self._is_shared(topic):
+                beginning.is_late = True
 
     def place_of(self, topic: str) -> str | datetime:
         """Return the place to begin in a queue of a topic: ``earliest``, ``latest``, or a time.
 
         - A queue of a topic that the group consumed before is a later one, so all its messages belong to the group.
-        - A queue outside of the first share belongs to the group from the time at which this consumer joined.
+        - A queue that is taken late belongs to the group from the time of the subscription.
 
-        Raises RocketMQError as long as another member may be storing the offset of the queue, because the group has begun
-        just now.
+        Raises RocketMQError as long as it is not known whether the group consumed the topic before, and as long as another
+        member may be storing the offset of the queue, because the group has begun just now.
         """
-        begin = self._consumer.options.begin
-        if begin != "latest" or topic.startswith(RETRY_PREFIX):
-            return begin
-        if topic in self._consumed:
-            if not self._consumer.options.broadcast and self._consumer.instance.reactor.seconds() < self._settled_at:
-                raise RocketMQError(f"another member of group {self._consumer.group} may be storing it")
+        consumer = self._consumer
+        beginning = self._topics.get(topic)
+        if beginning is None:
+            return consumer.options.begin
+        if beginning.is_consumed is None:
+            raise RocketMQError(f"it is not known yet whether group {consumer.group} has consumed {topic} before")
+        if beginning.is_consumed:
+            if not consumer.options.broadcast and consumer.instance.reactor.seconds() < beginning.settled_at:
+                raise RocketMQError(f"another member of group {consumer.group} may be storing it")
             return "earliest"
-        late = self._consumer.missing.begin_of(topic)
-        if late is not None:
-            return late
-        if topic in self._shared and self._is_shared(topic):
-            return datetime.fromtimestamp(self._joined_ms / 1000 - CLOCK_SKEW_SECONDS, UTC)
-        return begin
-
-    def taken(self, queues: Iterable[MessageQueue]) -> None:
-        """Note that a share with these queues is taken."""
-        self._shared.update(queue.topic for queue in queues)
+        if beginning.is_late:
+            return datetime.fromtimestamp(beginning.since_ms / 1000 - CLOCK_SKEW_SECONDS, UTC)
+        return consumer.options.begin
 
     def _is_shared(self, topic: str) -> bool:
         """Whether the group shares a topic. Queues that the application chooses have nothing to do with each other."""
@@ -120,6 +145,8 @@ class GroupBeginning:
             for name in queues:
                 if key in await instance.answer_for_group(name, offsets.group_offsets()):
                     return True
+        except TopicNotFoundError:
+            return False
         except RocketMQError as error:
             self.log.warn(
                 "cannot find out whether group {group} has consumed {topic} before: {error}",

@@ -141,6 +141,7 @@ class GroupMember(ABC):
         name = with_namespace(self.instance.config.namespace, topic)
         self.subscriptions[name] = subscription_of(name, wanted, int(self.instance.now_ms()))
         if self._state is None:
+            self._beginning.add(name)
             ensureDeferred(self._announce(name)).addErrback(self._not_subscribed, name)
 
     def unsubscribe(self, topic: str) -> None:
@@ -148,10 +149,14 @@ class GroupMember(ABC):
         name = with_namespace(self.instance.config.namespace, topic)
         self.subscriptions.pop(name, None)
         self.missing.forget(name)
+        self._beginning.forget(name)
         self.rebalance_soon()
 
     async def _announce(self, topic: str) -> None:
-        await self.missing.find([topic])
+        try:
+            await self.missing.find([topic])
+        finally:
+            await self._beginning.ask([topic])
         await self.instance.send_heartbeats()
         self.rebalance_soon()
 
@@ -216,7 +221,9 @@ class GroupMember(ABC):
         await self.offsets.load()
         if self._is_stopped():
             return False
-        await self._beginning.join(list(self.subscriptions))
+        for topic in self.subscriptions:
+            self._beginning.add(topic)
+        await self._beginning.ask(list(self.subscriptions))
         if self._is_stopped():
             return False
         self.started_ms = int(self.instance.now_ms())
@@ -498,7 +505,6 @@ class GroupMember(ABC):
 
     async def announce(self) -> None:
         """Call ``on_assigned`` for new queues, and then begin to pull them."""
-        self._beginning.taken(self.assigned)
         new = [assigned for assigned in self.assigned.values() if not assigned.announced]
         if not new:
             return
@@ -508,6 +514,10 @@ class GroupMember(ABC):
             if assigned is not None:
                 assigned.announced = True
                 assigned.puller.start()
+
+    def rebalanced(self, topics: Iterable[str]) -> None:
+        """Note that a rebalance of these topics is over."""
+        self._beginning.rebalanced(topics)
 
     async def give_up(self, queues: list[MessageQueue]) -> None:
         """End with queues: stop their work, store their offsets, and release them for others.

@@ -7,7 +7,6 @@ A consumer may start before its topics, brokers and name servers. The log names 
 """
 
 from collections.abc import Awaitable, Iterable
-from datetime import UTC, datetime
 from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -28,9 +27,6 @@ LOOK_SECONDS = 5.0
 """Longest pause between two looks."""
 
 TELL_SECONDS = 30.0
-
-CLOCK_SKEW_SECONDS = 10.0
-"""Assumed difference between the clocks of this client and of a broker."""
 
 ROUTE_LOOKS = 5
 """Number of times a look asks again for a topic unknown to the name servers."""
@@ -68,8 +64,7 @@ class MissingTopics:
 
     def __init__(self, consumer: Waits) -> None:
         self._consumer = consumer
-        self._missing: dict[str, float] = {}
-        self._begin_ms: dict[str, float] = {}
+        self._missing: set[str] = set()
         self._error: RocketMQError | None = None
         self._told_at = 0.0
         self._pause = FIRST_LOOK_SECONDS
@@ -83,11 +78,6 @@ class MissingTopics:
             return True
         others = [other for other in self._consumer.subscriptions if not other.startswith(RETRY_PREFIX)]
         return topic.startswith(RETRY_PREFIX) and bool(others) and all(other in self._missing for other in others)
-
-    def begin_of(self, topic: str) -> datetime | None:
-        """Return the time from which on a topic that came later has only new messages. None for other topics."""
-        begin_ms = self._begin_ms.get(topic)
-        return None if begin_ms is None else datetime.fromtimestamp(begin_ms / 1000, UTC)
 
     async def find(self, topics: Iterable[str]) -> None:
         """Look for topics. Wait for those that are missing, unless the options say otherwise.
@@ -113,9 +103,7 @@ class MissingTopics:
                     if topic not in subscriptions:
                         continue
             added = True
-            now_ms = self._consumer.instance.now_ms()
-            self._missing[topic] = now_ms
-            self._begin_ms[topic] = now_ms - CLOCK_SKEW_SECONDS * 1000
+            self._missing.add(topic)
         if added:
             self._error = error
             self._pause = FIRST_LOOK_SECONDS
@@ -144,8 +132,7 @@ class MissingTopics:
 
     def forget(self, topic: str) -> None:
         """Wait for a topic no longer."""
-        self._missing.pop(topic, None)
-        self._begin_ms.pop(topic, None)
+        self._missing.discard(topic)
 
     def stop(self) -> None:
         """Wait for nothing more."""
@@ -191,7 +178,7 @@ class MissingTopics:
     async def _look_once(self) -> None:
         consumer = self._consumer
         found: list[str] = []
-        for topic in list(self._missing):
+        for topic in sorted(self._missing):
             if topic not in self._missing:  # unsubscribed meanwhile
                 continue
             try:
@@ -201,8 +188,9 @@ class MissingTopics:
                 if isinstance(error, NoNameServerError | NoBrokerError):
                     break
                 continue
-            if self._missing.pop(topic, None) is not None and topic in consumer.subscriptions:
+            if topic in self._missing and topic in consumer.subscriptions:
                 found.append(topic)
+            self._missing.discard(topic)
         if found:
             self.log.info("group {group}: found topic {topics}", group=consumer.group, topics=", ".join(found))
             await consumer.topics_found(found)

@@ -76,6 +76,9 @@ class Shares(Protocol):
     async def give_up(self, queues: list[MessageQueue]) -> None:
         """End with queues."""
 
+    def rebalanced(self, topics: Iterable[str]) -> None:
+        """Note that a rebalance of these topics is over, whether they have a share or not."""
+
 
 class Rebalance:
     """The rebalances of one consumer."""
@@ -143,34 +146,41 @@ class Rebalance:
 
         If another rebalance is asked for before queues of other members are taken, the shares are computed again.
         """
-        seconds = self._consumer.instance.reactor.seconds
-        latest: float | None = None
-        while True:
-            self._again = False
-            shares = await self._shares()
-            if self._stopped:
-                return
-            await self._give_up_all_but(shares)
-            if not self._takes_from_others(shares):
-                break
-            if latest is None:
-                latest = seconds() + MAX_HANDOVER_SECONDS
-            if seconds() >= latest:
-                break
-            if not self._again:
-                await self._await_handover()
-            if not self._again:
-                break
-        for share in shares.values():
-            if self._stopped:
-                return
-            await self._take_all(share)
+        consumer = self._consumer
+        topics: list[str] = []
+        try:
+            shares: dict[str, set[MessageQueue]] = {}
+            latest: float | None = None
+            while True:
+                self._again = False
+                topics = list(consumer.subscriptions)
+                shares = await self._shares(topics)
+                if self._stopped:
+                    return
+                await self._give_up_all_but(shares)
+                if not self._takes_from_others(shares):
+                    break
+                now = consumer.instance.reactor.seconds()
+                if latest is None:
+                    latest = now + MAX_HANDOVER_SECONDS
+                if now >= latest:
+                    break
+                if not self._again:
+                    await self._await_handover()
+                if not self._again:
+                    break
+            for share in shares.values():
+                if self._stopped:
+                    return
+                await self._take_all(share)
+        finally:
+            consumer.rebalanced(topics)
 
-    async def _shares(self) -> dict[str, set[MessageQueue]]:
+    async def _shares(self, topics: list[str]) -> dict[str, set[MessageQueue]]:
         """Return this member's new share of each topic's queues, without topics that keep their share."""
         consumer = self._consumer
         shares: dict[str, set[MessageQueue]] = {}
-        for topic in list(consumer.subscriptions):
+        for topic in topics:
             if self._stopped:
                 break
             if consumer.missing.covers(topic):

@@ -26,7 +26,7 @@ class MemberOptions:
 
     begin: str | datetime = "latest"
     """First position of a group without a stored offset: ``latest``, ``earliest`` or a point in time. ``latest`` is the
-    moment at which the group begins. Queues that appear later are read from then on.
+    time at which the group begins. Queues that are taken later are read from then on.
     """
 
     missing: Literal["wait", "raise", "create"] = "wait"

@@ -6,7 +6,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
-from rocketd.client.consumer.membership.missing_topics import CLOCK_SKEW_SECONDS, ROUTE_LOOK_SECONDS, ROUTE_LOOKS
+from rocketd.client.consumer.membership.group_beginning import CLOCK_SKEW_SECONDS
+from rocketd.client.consumer.membership.missing_topics import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
 from rocketd.client.consumer.membership.rebalance import HANDOVER_SECONDS
 from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
@@ -368,6 +369,92 @@ class LatestTests(ConsumerTestCase):
         self.start()
         self.assertEqual(self.cluster.pulls(), {"a:10911": 7})
         self.clock.advance(100)
+        self.add_broker_b()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 5})
+        self.assertEqual(times, [joined_ms - CLOCK_SKEW_SECONDS * 1000])
+
+    def refuse_member_lists(self):
+        for broker in ("a:10911", "b:10911"):
+            self.cluster.refusals[38, broker] = 1
+
+    def test_share_that_comes_after_the_start_begins_at_the_start_of_the_consumer(self):
+        """No broker tells the members at the start. The application has sent messages since then."""
+        times = self.answer_searches()
+        joined_ms = int(self.client.now_ms())
+        self.refuse_member_lists()
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {})
+        self.clock.advance(100)
+        self.cluster.refusals.clear()
+        self.clock.advance(20)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 5, "b:10911": 5})
+        self.assertEqual(times, [joined_ms - CLOCK_SKEW_SECONDS * 1000] * 2)
+
+    def test_topic_subscribed_later_begins_at_the_end(self):
+        self.cluster.topics.add("T2")
+        self.start()
+        self.clock.advance(100)
+        self.consumer.subscribe("T2")
+        self.assertEqual(self.cluster.pulls("T2"), {"a:10911": 7, "b:10911": 7})
+
+    def test_share_of_a_topic_subscribed_later_that_comes_late_begins_at_the_subscription(self):
+        times = self.answer_searches()
+        self.cluster.topics.add("T2")
+        self.start()
+        self.clock.advance(100)
+        self.refuse_member_lists()
+        subscribed_ms = int(self.client.now_ms())
+        self.consumer.subscribe("T2")
+        self.clock.advance(100)
+        self.cluster.refusals.clear()
+        self.clock.advance(20)
+        self.assertEqual(self.cluster.pulls("T2"), {"a:10911": 5, "b:10911": 5})
+        self.assertEqual(times, [subscribed_ms - CLOCK_SKEW_SECONDS * 1000] * 2)
+
+    def test_topic_subscribed_later_by_a_group_with_offsets_begins_at_the_first_message(self):
+        self.cluster.topics.add("T2")
+        self.start()
+        self.cluster.offsets["a:10911", "T2"] = 40
+        self.consumer.subscribe("T2")
+        self.clock.advance(20)
+        self.assertEqual(self.cluster.pulls("T2"), {"a:10911": 40, "b:10911": 0})
+
+    def subscribe_during_a_rebalance(self):
+        """Subscribe to T2. A rebalance ends before the brokers tell whether the group has offsets."""
+        self.cluster.topics.add("T2")
+        self.start()
+        answer, asked = self.cluster.answer_14, []
+
+        def hold(address, request, fields):
+            asked.append((Deferred(), answer(address, request, fields)))
+            return asked[-1][0]
+
+        self.cluster.answer_14 = hold
+        self.consumer.subscribe("T2")
+        self.cluster.answer_14 = answer
+        self.cluster.request(40, {"consumerGroup": "cg"})
+        self.assertNotIn("b:10911", self.cluster.pulls("T2"))
+        ((held, told),) = asked
+        held.callback(told)
+
+    def test_queue_is_not_taken_before_it_is_known_whether_the_group_has_offsets(self):
+        self.cluster.offsets["a:10911", "T2"] = 40
+        self.subscribe_during_a_rebalance()
+        self.clock.advance(20)
+        self.assertEqual(self.cluster.pulls("T2"), {"a:10911": 40, "b:10911": 0})
+
+    def test_first_share_after_it_is_known_that_the_group_has_no_offsets_begins_at_the_end(self):
+        self.subscribe_during_a_rebalance()
+        self.assertEqual(self.cluster.pulls("T2"), {"a:10911": 7, "b:10911": 7})
+
+    def test_topic_subscribed_again_keeps_the_time_of_its_first_subscription(self):
+        """The offsets of the group are those of this consumer."""
+        self.cluster.brokers.remove("b")
+        times = self.answer_searches()
+        joined_ms = int(self.client.now_ms())
+        self.start()
+        self.clock.advance(100)
+        self.consumer.subscribe("T", "TagA")
         self.add_broker_b()
         self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 5})
         self.assertEqual(times, [joined_ms - CLOCK_SKEW_SECONDS * 1000])

@@ -7,7 +7,7 @@ from io import StringIO
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from rocketd.client.consumer.membership.missing_topics import CLOCK_SKEW_SECONDS
+from rocketd.client.consumer.membership.group_beginning import CLOCK_SKEW_SECONDS
 from rocketd.remoting.wire.codes import RequestCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.tools.messages.consume import ConsumeLimits, print_messages

@@ -4,8 +4,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
+from rocketd.client.consumer.membership.group_beginning import CLOCK_SKEW_SECONDS
 from rocketd.client.consumer.membership.missing_topics import (
-    CLOCK_SKEW_SECONDS,
     FIRST_LOOK_SECONDS,
     LOOK_SECONDS,
     ROUTE_LOOK_SECONDS,
@@ -17,6 +17,7 @@ from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.errors import IllegalOptionError, NoNameServerError
 from rocketd.client.sync import Consumer
+from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.wire.command import RemotingCommand
 from tests.support.client_cluster import ClientTestCase
 
@@ -104,9 +105,8 @@ class MissingTopicTests(ClientTestCase):
         self.clock.advance(LOOK_SECONDS)
         self.assertEqual(self.pulled(), {"T"})
 
-    def test_latest_of_topic_that_came_later_begins_at_the_start_of_the_consumer(self):
-        self.open(begin="latest")
-        self.cluster.topics.add("New")
+    def answer_searches(self):
+        """Answer searches by time, and return the list of their times."""
         asked = []
 
         def answer_29(address, request, fields):
@@ -114,9 +114,25 @@ class MissingTopicTests(ClientTestCase):
             return RemotingCommand.response(0, ext_fields={"offset": "3"})
 
         self.cluster.answer_29 = answer_29
+        return asked
+
+    def test_latest_of_topic_that_came_later_begins_at_the_start_of_the_consumer(self):
+        self.open(begin="latest")
+        self.cluster.topics.add("New")
+        asked = self.answer_searches()
         self.clock.advance(FIRST_LOOK_SECONDS)
         looks_ms = ROUTE_LOOKS * ROUTE_LOOK_SECONDS * 1000
         self.assertEqual(set(asked), {int(START_MS + looks_ms - CLOCK_SKEW_SECONDS * 1000)})
+
+    def test_latest_of_chosen_queues_that_came_later_begins_at_the_start_of_the_consumer(self):
+        consumer = LitePullConsumerEngine(self.client, "cg", options=LitePullOptions(begin="latest"))
+        self.result_of(consumer.assign([MessageQueue("New", "a", 0)]))
+        self.starts(consumer)
+        self.cluster.topics.add("New")
+        asked = self.answer_searches()
+        self.clock.advance(FIRST_LOOK_SECONDS)
+        looks_ms = ROUTE_LOOKS * ROUTE_LOOK_SECONDS * 1000
+        self.assertEqual(asked, [int(START_MS + looks_ms - CLOCK_SKEW_SECONDS * 1000)])
 
     def test_stop_while_waiting_looks_no_more(self):
         consumer = self.open()
@@ -194,12 +210,26 @@ class MissingTopicTests(ClientTestCase):
         self.assertEqual((self.pulled(), len(self.lines)), ({"T"}, 1), self.lines)
 
     def test_topic_subscribed_again_forgets_that_it_was_missing(self):
-        consumer = self.open()
-        self.assertIsNotNone(consumer.missing.begin_of("New"))
+        consumer = self.open(begin="latest")
         consumer.unsubscribe("New")
         self.cluster.topics.add("New")
         consumer.subscribe("New")
-        self.assertIsNone(consumer.missing.begin_of("New"))
+        self.assertEqual(self.cluster.pulls("New"), {"a:10911": 7, "b:10911": 7})
+
+    def test_latest_of_topic_subscribed_before_it_came_begins_at_the_subscription(self):
+        """The options do not say that the consumer waits for it, but it does not end either."""
+        consumer = self.open(("T",), begin="latest", missing="raise")
+        asked = self.answer_searches()
+        self.clock.advance(100)
+        subscribed_ms = int(self.client.now_ms())
+        consumer.subscribe("New")
+        self.clock.pump([ROUTE_LOOK_SECONDS] * ROUTE_LOOKS)
+        self.assertIn("subscribes to New: no route", self.lines[0])
+        self.cluster.topics.add("New")
+        self.clock.advance(20)
+        self.assertEqual(self.pulled(), {"T", "New"})
+        self.assertEqual(set(asked), {subscribed_ms - CLOCK_SKEW_SECONDS * 1000})
+        self.assertEqual([line for line in self.lines if "cannot find out" in line], [])
 
     def test_topic_subscribed_later_is_waited_for(self):
         consumer = self.open(("T",))
