@@ -22,9 +22,9 @@ nox.options.sessions = ["lint", "types", "test"]
 
 ROOT = Path(__file__).parent
 PAGES = (
-    "tests/unit/project/test_readme.py",
-    "tests/unit/project/test_features_page.py",
-    "tests/unit/project/test_security_page.py",
+    "tests/project/pages/test_readme.py",
+    "tests/project/pages/test_features_page.py",
+    "tests/project/pages/test_security_page.py",
 )
 """Tests of the pages that are written by hand."""
 MINUTES = {"test": 11, "long": 2, "smoke": 3, "crash": 2, "fuzz": 1, "interop": 24, "spark": 17, "compiled": 2}
@@ -83,7 +83,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def test(session: nox.Session) -> None:
-    """Units on virtual clocks, and servers on free ports, without the long tests."""
+    """Units on virtual clocks, the project's rules, and servers on free ports, without the long tests."""
     ring(session, "dev")
 
 
@@ -127,10 +127,10 @@ def spark(session: nox.Session) -> None:
 
 @nox.session
 def trial(session: nox.Session) -> None:
-    """Units under Twisted's runner, with all generated examples."""
+    """Units and the project's rules under Twisted's runner, with all generated examples."""
     install(session, "-e", ".[dev]")
     directory = Path(session.create_tmp()).resolve()
-    arguments = session.posargs or ("tests.unit",)
+    arguments = session.posargs or ("tests.unit", "tests.project")
     environment = {"ROCKETD_EXAMPLES": "all", "TMPDIR": str(directory)}
     session.run("python", "-m", "twisted.trial", f"--temp-directory={directory}/trial", *arguments, env=environment)
 

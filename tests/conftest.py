@@ -1,7 +1,7 @@
 """Options and rules of all tests.
 
-- ``pytest`` without a test or selection runs units and servers in several processes, leaves out tests marked ``long``, and
-  runs failed tests again. ``--short`` and ``--again`` ask for the latter two by themselves.
+- ``pytest`` without a test or selection runs units, the project's rules and servers in several processes, leaves out tests
+  marked ``long``, and runs failed tests again. ``--short`` and ``--again`` ask for the latter two by themselves.
 - Fast rings come first, and trial's test cases, which run the reactor themselves, before pytest-twisted's, which leave it
   running. With ``-n`` (pytest-xdist), each process takes whole files in that order. The death of one ends the run.
 - A module that needs a missing package is skipped with the reason; with ``CI=true`` it is an error.
@@ -22,7 +22,7 @@ from tests.support.lacking import all_must_be_there, lack_of, missing_package
 from tests.support.process import latest_servers
 
 HERE = Path(__file__).resolve().parent
-RINGS = ("unit", "servers", "crash", "fuzz", "interop", "spark")
+RINGS = ("unit", "project", "servers", "crash", "fuzz", "interop", "spark")
 SERVERS_SHOWN, LINES_SHOWN = 4, 20
 _logged = deque(maxlen=60)
 globalLogPublisher.addObserver(lambda event: _logged.append(formatEventAsClassicLogText(event)))

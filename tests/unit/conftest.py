@@ -1,46 +1,11 @@
-"""Gives each module of unit tests a directory of its own, in memory if the machine has a RAM disk with room.
+"""Each module of unit tests has a separate directory, and generated examples may take any time: a machine may be slow."""
 
-The unit tests wait for tens of thousands of flushes, and each takes milliseconds on a disk. None of them asks whether a
-real disk keeps what was flushed: they lose unflushed bytes with `FaultyFileSystem`, and tests/crash cuts the power.
-``ROCKETD_UNIT_DIR`` names another parent directory, for example one on a disk.
-
-Generated examples may take any time: a machine may be slow.
-"""
-
-import os
-import shutil
-import tempfile
-from pathlib import Path
-
-import pytest
 from hypothesis import settings
 
 from tests.support.examples import examples
+from tests.support.module_directory import outside_the_work_tree
+
+__all__ = ["outside_the_work_tree"]
 
 settings.register_profile("rocketd", parent=settings(), deadline=None, max_examples=examples(100))
 settings.load_profile("rocketd")
-
-_RAM_DISK = Path("/dev/shm")
-_ROOM = 1 << 30  # free bytes
-
-
-def _parent() -> str | None:
-    """Return where to make the directories; None for the default directory for temporary files."""
-    if given := os.environ.get("ROCKETD_UNIT_DIR"):
-        return given
-    if os.access(_RAM_DISK, os.W_OK | os.X_OK) and shutil.disk_usage(_RAM_DISK).free >= _ROOM:
-        return str(_RAM_DISK)
-    return None
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _outside_the_work_tree():
-    """Trial's ``mktemp`` makes directories in the current one, other tests ask `tempfile`, programs read TMPDIR."""
-    with (
-        tempfile.TemporaryDirectory(prefix="rocketd-unit-", dir=_parent(), ignore_cleanup_errors=True) as directory,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.chdir(directory)
-        patch.setenv("TMPDIR", directory)
-        patch.setattr(tempfile, "tempdir", directory)
-        yield

@@ -235,7 +235,7 @@ def setting(
     beside a plain default describes how the default is later derived from other settings.
 
     An accepted setting without effect has a reason in `no_effect` instead of a `doc`. The start warns if a file or an
-    option sets it. tests/unit/project/test_settings_readers.py compares declarations with the code.
+    option sets it. tests/project/code/test_settings_readers.py compares declarations with the code.
     """
 
     def plain(_: Machine) -> Any:

@@ -12,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.fresh_python import run_python
 from tests.support.places import ROOT
 
-UNITS = ROOT / "tests" / "unit"
+CASES = ("unit", "project")
+"""Folders of tests that pytest and trial run alike."""
 # Small, with cases of more than one class.
 EXAMPLE = "tests/unit/remoting/calling/test_permits.py"
 TRIAL = {"twisted.trial.unittest.TestCase", "twisted.trial.unittest.SynchronousTestCase"}
@@ -93,7 +94,7 @@ class RunnerTests(SynchronousTestCase):
         self.assertEqual((code, re.findall(r"^Ran (\d+) tests", output, re.MULTILINE)), (0, [str(written)]), output)
 
     def test_unit_tests_are_methods_of_trials_cases_without_fixtures(self):
-        modules = sorted(UNITS.rglob("test_*.py"))
+        modules = sorted(path for folder in CASES for path in (ROOT / "tests" / folder).rglob("test_*.py"))
         self.assertGreater(len(modules), 100)
         for path in modules:
             self.assertNotIn("pytest", imported_modules(path), path)

@@ -85,11 +85,11 @@ def uses(text: str) -> dict[str, float]:
 
 
 def places() -> dict[str, str]:
-    """Each package, folder of tests and folder of pages, with its whole text."""
+    """Each package, folder of tests and folder of pages, with its text, without this module, which has the patterns."""
     found = {}
     folders = {path.parent for path in (*ROOT.glob("rocketd/*/*.py"), *ROOT.glob("tests/*/*.py"))}
     for folder in folders:
-        sources = sorted(folder.rglob("*.py"))
+        sources = sorted(set(folder.rglob("*.py")) - {Path(__file__)})
         found[name_of(folder)] = "\n".join(text for source in sources for text in texts_of_module(source.read_bytes()))
     for folder in {page.parent for page in ROOT.glob("docs/**/*.md")}:
         found[name_of(folder)] = "\n".join(prose(page.read_text()) for page in sorted(folder.glob("*.md")))
