@@ -20,8 +20,8 @@ from rocketd.broker.lag.group_guard import GroupGuard
 from rocketd.broker.send.message_builder import MessageBuilder
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.stats.store_stats import StoreStats
-from rocketd.broker.tables.consumer_filter_file import ConsumerFilterWrapper
-from rocketd.broker.tables.consumer_filters import ConsumerFilterManager
+from rocketd.broker.tables.filters.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.tables.filters.consumer_filters import ConsumerFilterManager
 from rocketd.broker.tables.groups import SubscriptionGroupManager
 from rocketd.broker.tables.light_offsets import offset_file
 from rocketd.broker.tables.new_names import group_limit, topic_limit

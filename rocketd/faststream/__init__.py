@@ -3,8 +3,8 @@
 It needs FastStream, which the extra ``rocketd[faststream]`` installs. docs/howto/faststream.md shows how to use it.
 
 `broker` and `router` are the entry points; `registrator` creates a `subscriber` or a `publisher` for each decorator.
-`groups` keeps one consumer of the client per consumer group, and `settlement` carries the outcome of a delivery from
-the handler back to that consumer. `testing` runs all of it on a cluster in the process of the test.
+`base.groups` keeps one consumer of the client per consumer group, and `base.settlement` carries the outcome of a delivery
+from the handler back to that consumer. `testing` runs all of it on a cluster in the process of the test.
 """
 
 try:
@@ -15,8 +15,8 @@ except ModuleNotFoundError as error:
     raise ImportError("rocketd.faststream needs FastStream: pip install 'rocketd[faststream]'") from error
 
 from rocketd.faststream.annotations import RocketBatchMessage, RocketMessage
+from rocketd.faststream.base.response import RocketPublishCommand, RocketPublishMessage, RocketResponse
 from rocketd.faststream.broker import RocketBroker
-from rocketd.faststream.response import RocketPublishCommand, RocketPublishMessage, RocketResponse
 from rocketd.faststream.router import RocketPublisher, RocketRoute, RocketRouter
 from rocketd.faststream.testing import TestRocketBroker
 

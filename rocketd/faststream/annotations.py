@@ -6,7 +6,8 @@ from faststream import Context
 from faststream.annotations import ContextRepo, Logger
 from faststream.params import NoCast
 
-from rocketd.faststream import broker, message, producer
+from rocketd.faststream import broker
+from rocketd.faststream.base import message, producer
 
 __all__ = (
     "ContextRepo",

@@ -26,13 +26,13 @@ from rocketd.client.faces.push import Cluster
 from rocketd.client.messages.message import SendResult
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.settings.config import config_of
-from rocketd.faststream.config import RocketBrokerConfig
+from rocketd.faststream.base.config import RocketBrokerConfig
+from rocketd.faststream.base.message import RocketMessage
+from rocketd.faststream.base.options import ProduceOptions, SendOptions
+from rocketd.faststream.base.producer import RocketProducer
+from rocketd.faststream.base.response import RocketPublishCommand, RocketResponse
 from rocketd.faststream.logs import make_logger
-from rocketd.faststream.message import RocketMessage
-from rocketd.faststream.options import ProduceOptions, SendOptions
-from rocketd.faststream.producer import RocketProducer
 from rocketd.faststream.registrator import RocketRegistrator
-from rocketd.faststream.response import RocketPublishCommand, RocketResponse
 from rocketd.faststream.security import documented, secured
 
 if TYPE_CHECKING:

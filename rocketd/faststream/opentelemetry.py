@@ -15,8 +15,8 @@ from opentelemetry.trace import TracerProvider
 
 from rocketd.client.opentelemetry import message_attributes, partition_id
 from rocketd.client.opentelemetry_metrics import SYSTEM
-from rocketd.faststream.message import Raw
-from rocketd.faststream.response import RocketPublishCommand
+from rocketd.faststream.base.message import Raw
+from rocketd.faststream.base.response import RocketPublishCommand
 
 
 class _Settings(TelemetrySettingsProvider[Any, RocketPublishCommand]):

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from rocketd.faststream.message import Raw
-from rocketd.faststream.settlement import Settlement
+from rocketd.faststream.base.message import Raw
+from rocketd.faststream.base.settlement import Settlement
 
 Item = tuple[Raw, Settlement]
 

@@ -9,7 +9,7 @@ from faststream.prometheus import ConsumeAttrs, MetricsSettingsProvider
 from faststream.prometheus.middleware import PrometheusMiddleware
 from prometheus_client import CollectorRegistry
 
-from rocketd.faststream.response import RocketPublishCommand
+from rocketd.faststream.base.response import RocketPublishCommand
 
 
 class _Settings(MetricsSettingsProvider[Any, RocketPublishCommand]):

@@ -11,11 +11,11 @@ from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream.response.publish_type import PublishType
 
 from rocketd.client.messages.message import SendResult
-from rocketd.faststream.config import RocketBrokerConfig, RocketPublisherConfig
-from rocketd.faststream.message import Raw, RocketMessage
-from rocketd.faststream.options import SendOptions
-from rocketd.faststream.producer import RocketProducer
-from rocketd.faststream.response import RocketPublishCommand, RocketResponse
+from rocketd.faststream.base.config import RocketBrokerConfig, RocketPublisherConfig
+from rocketd.faststream.base.message import Raw, RocketMessage
+from rocketd.faststream.base.options import SendOptions
+from rocketd.faststream.base.producer import RocketProducer
+from rocketd.faststream.base.response import RocketPublishCommand, RocketResponse
 
 if TYPE_CHECKING:
     from faststream._internal.basic_types import SendableMessage

@@ -11,14 +11,20 @@ from faststream.exceptions import SetupError
 from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.errors import check_consumer_group, check_topic
-from rocketd.faststream.config import (
+from rocketd.faststream.base.config import (
     RocketBrokerConfig,
     RocketPublisherConfig,
     RocketPublisherSpecificationConfig,
     RocketSubscriberConfig,
     RocketSubscriberSpecificationConfig,
 )
-from rocketd.faststream.options import ConsumeOptions, PublisherOptions, SendOptions, SubscriberOptions, check_names
+from rocketd.faststream.base.options import (
+    ConsumeOptions,
+    PublisherOptions,
+    SendOptions,
+    SubscriberOptions,
+    check_names,
+)
 from rocketd.faststream.publisher import BatchPublisher, TopicPublisher
 from rocketd.faststream.specification import RocketPublisherSpecification, RocketSubscriberSpecification
 from rocketd.faststream.subscriber import RocketSubscriber

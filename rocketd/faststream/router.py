@@ -7,8 +7,8 @@ from faststream._internal.broker.router import ArgsContainer, BrokerRouter, Subs
 from faststream._internal.constants import EMPTY
 from faststream.middlewares import AckPolicy
 
-from rocketd.faststream.config import RocketBrokerConfig
-from rocketd.faststream.options import PublisherOptions, SubscriberOptions
+from rocketd.faststream.base.config import RocketBrokerConfig
+from rocketd.faststream.base.options import PublisherOptions, SubscriberOptions
 from rocketd.faststream.registrator import RocketRegistrator
 
 if TYPE_CHECKING:

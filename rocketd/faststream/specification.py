@@ -8,7 +8,7 @@ from faststream._internal.endpoint.subscriber import SubscriberSpecification
 from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message, Operation, PublisherSpec, SubscriberSpec
 
-from rocketd.faststream.config import (
+from rocketd.faststream.base.config import (
     RocketBrokerConfig,
     RocketPublisherSpecificationConfig,
     RocketSubscriberSpecificationConfig,

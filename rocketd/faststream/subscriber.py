@@ -14,14 +14,14 @@ from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupE
 from faststream.middlewares import AckPolicy
 
 from rocketd.client.consumer.retries.handler_results import Reject, Retry
-from rocketd.faststream.config import RocketBrokerConfig, RocketSubscriberConfig
-from rocketd.faststream.groups import ConsumerSettings
-from rocketd.faststream.message import Raw, RocketBatchMessage, RocketMessage, is_request
-from rocketd.faststream.options import ConsumeOptions
-from rocketd.faststream.parser import RocketParser
+from rocketd.faststream.base.config import RocketBrokerConfig, RocketSubscriberConfig
+from rocketd.faststream.base.groups import ConsumerSettings
+from rocketd.faststream.base.message import Raw, RocketBatchMessage, RocketMessage, is_request
+from rocketd.faststream.base.options import ConsumeOptions
+from rocketd.faststream.base.parser import RocketParser
+from rocketd.faststream.base.settlement import Answer, Settlement, settling
 from rocketd.faststream.pending_messages import PendingMessages
 from rocketd.faststream.publisher import AnswerPublisher
-from rocketd.faststream.settlement import Answer, Settlement, settling
 
 if TYPE_CHECKING:
     from faststream._internal.endpoint.publisher import PublisherProto

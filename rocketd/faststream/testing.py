@@ -14,13 +14,13 @@ from faststream.exceptions import SetupError, SubscriberNotFound
 
 from rocketd.client.messages.message import SendResult
 from rocketd.client.settings.config import ClientConfig
+from rocketd.faststream.base.message import Raw
+from rocketd.faststream.base.producer import RocketProducer
+from rocketd.faststream.base.response import RocketPublishCommand
+from rocketd.faststream.base.settlement import current_settlement
 from rocketd.faststream.broker import RocketBroker
 from rocketd.faststream.deliveries import Deliveries
-from rocketd.faststream.message import Raw
-from rocketd.faststream.producer import RocketProducer
 from rocketd.faststream.publisher import BatchPublisher, TopicPublisher
-from rocketd.faststream.response import RocketPublishCommand
-from rocketd.faststream.settlement import current_settlement
 from rocketd.faststream.subscriber import RocketSubscriber
 
 if TYPE_CHECKING:

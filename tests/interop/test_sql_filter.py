@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
-from rocketd.broker.tables.consumer_filter_file import ConsumerFilterWrapper
-from rocketd.broker.tables.consumer_filters import ConsumerFilterManager
+from rocketd.broker.tables.filters.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.tables.filters.consumer_filters import ConsumerFilterManager
 from rocketd.filter.bloom import BloomFilter
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import Selector

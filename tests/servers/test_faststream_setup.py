@@ -26,8 +26,8 @@ from rocketd.faststream import (
     RocketRouter,
     annotations,
 )
-from rocketd.faststream.message import RocketMessage as PlainRocketMessage
-from rocketd.faststream.options import ConsumeOptions, ProduceOptions
+from rocketd.faststream.base.message import RocketMessage as PlainRocketMessage
+from rocketd.faststream.base.options import ConsumeOptions, ProduceOptions
 from tests.servers.faststream_brokers import SECONDS, started
 from tests.support.complaints import complaints
 from tests.support.places import ROOT

@@ -14,9 +14,9 @@ from rocketd.spark.errors import ClusterError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.sink import transactional
 from rocketd.spark.sink.cluster_output import ClusterOutput
-from rocketd.spark.sink.exact import EffectivelyOnce
+from rocketd.spark.sink.effectively_once.delivery import EffectivelyOnce
+from rocketd.spark.sink.effectively_once.staging import Staging, mark_folder
 from rocketd.spark.sink.plain import AtLeastOnce
-from rocketd.spark.sink.staging import Staging, mark_folder
 from rocketd.spark.sink.transactional import Preparing
 from rocketd.spark.wire import ClusterClient, Transactions, UnknownTopicError
 from rocketd.spark.wire.transactions import Ended

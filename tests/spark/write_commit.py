@@ -5,9 +5,9 @@ import sys
 import pyarrow as pa
 
 from rocketd.spark.sink.cluster_output import ClusterOutput
-from rocketd.spark.sink.exact import EffectivelyOnce
+from rocketd.spark.sink.effectively_once.delivery import EffectivelyOnce
+from rocketd.spark.sink.effectively_once.staging import StagedFile
 from rocketd.spark.sink.options import WriteOptions
-from rocketd.spark.sink.staging import StagedFile
 
 namesrv, topic, staging, *names = sys.argv[1:]
 options = WriteOptions.parse(

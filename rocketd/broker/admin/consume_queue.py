@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from rocketd.broker.admin.parts import AdminParts
 from rocketd.broker.admin.query import first_that_fit
-from rocketd.broker.tables.subscriptions import ANY_TAG, is_tag_type
+from rocketd.broker.tables.filters.subscriptions import ANY_TAG, is_tag_type
 from rocketd.remoting.bodies.admin import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketd.remoting.bodies.tables import Body, SubscriptionData
 from rocketd.remoting.errors import RequestError

@@ -6,7 +6,7 @@ Counterpart: `ClientChannelInfo` (Apache).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rocketd.broker.tables.subscriptions import ANY_TAG, is_tag_type
+from rocketd.broker.tables.filters.subscriptions import ANY_TAG, is_tag_type
 from rocketd.remoting.bodies.tables import SubscriptionData
 from rocketd.remoting.interfaces import IConnection
 from rocketd.remoting.wire.command import RemotingCommand

@@ -11,8 +11,8 @@ from rocketd.broker.base import problems
 from rocketd.broker.base.interleaved_work import MOST_PER_CONNECTION, Steps, Turns
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.parts import ClientParts
+from rocketd.broker.tables.filters.subscriptions import is_tag_type
 from rocketd.broker.tables.new_names import NewNameLimit
-from rocketd.broker.tables.subscriptions import is_tag_type
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import compile_selector
 from rocketd.remoting.bodies.tables import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData

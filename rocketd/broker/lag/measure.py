@@ -9,8 +9,8 @@ from rocketd.broker.clients.last_subscriptions import GroupSubscription, LastSub
 from rocketd.broker.clients.parts import GroupParts
 from rocketd.broker.lag.counter import LagCounter
 from rocketd.broker.pull.pull_check import ALL, TagFilter
-from rocketd.broker.tables.expression_filter import ConsumerFilter
-from rocketd.broker.tables.subscriptions import SubscriptionError, build_subscription, is_tag_type
+from rocketd.broker.tables.filters.expression_filter import ConsumerFilter
+from rocketd.broker.tables.filters.subscriptions import SubscriptionError, build_subscription, is_tag_type
 from rocketd.remoting.bodies.lag import ConsumerLag, QueueLag, TopicFilter
 from rocketd.remoting.bodies.tables import MessageModel, TopicConfig
 from rocketd.remoting.errors import RequestError

@@ -9,9 +9,9 @@ Counterpart: the checks of `PullMessageProcessor`, and `ExpressionMessageFilter`
 from rocketd.broker.base import problems
 from rocketd.broker.pull.parts import PullParts
 from rocketd.broker.pull.slow_readers import SlowReaders
-from rocketd.broker.tables.expression_filter import ConsumerFilter, RetryFilter
+from rocketd.broker.tables.filters.expression_filter import ConsumerFilter, RetryFilter
+from rocketd.broker.tables.filters.subscriptions import ANY_TAG, TAG, SubscriptionError, build_subscription, is_tag_type
 from rocketd.broker.tables.implied_topics import ImpliedTopics
-from rocketd.broker.tables.subscriptions import ANY_TAG, TAG, SubscriptionError, build_subscription, is_tag_type
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.common.permission import is_readable
 from rocketd.common.sysflag import PULL_SUBSCRIPTION

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from rocketd.broker.base.parts import CoreParts
-from rocketd.broker.tables.consumer_filters import ConsumerFilterManager
+from rocketd.broker.tables.filters.consumer_filters import ConsumerFilterManager
 from rocketd.broker.tables.groups import SubscriptionGroupManager
 from rocketd.broker.tables.offsets import ConsumerOffsetManager
 from rocketd.broker.tables.topics import TopicConfigManager

@@ -39,7 +39,7 @@ NAMES: tuple[tuple[str, str], ...] = (
     ("rocketd.broker.transaction", "transaction"),
     ("rocketd.broker.replication", "replication"),
     ("rocketd.broker.stats", "stats"),
-    ("rocketd.broker.tables.consumer_filters", "filter"),
+    ("rocketd.broker.tables.filters.consumer_filters", "filter"),
     ("rocketd.filter", "filter"),
     ("rocketd.acl", "acl"),
     ("rocketd.broker.access.access_control", "acl"),

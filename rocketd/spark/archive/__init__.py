@@ -51,9 +51,8 @@ Everything is made in a work directory below the target and renamed into place a
 broker can open half a store. The journal there lets a killed run resume. `checking` compares the result with the
 archive byte for byte.
 
-Replay: a batch takes the next offsets of every queue, cut in the same way each time. It is delivered by
-`rocketd.spark.sink.exact`, so each message is sent once. The target queues are fixed in the journal before the first
-send.
+Replay: a batch takes the next offsets of every queue, cut in the same way each time. `rocketd.spark.sink.effectively_once`
+delivers it, so each message is sent once. The target queues are fixed in the journal before the first send.
 
 Threads and processes: tasks only write into `staging`. Commits are made by the driver, or by Spark's process beside it.
 An `Archive` belongs to one thread and holds no file open between calls. `job.lock` keeps a second archive job out.

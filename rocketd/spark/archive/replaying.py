@@ -20,11 +20,11 @@ from rocketd.spark.archive.selection import Selection
 from rocketd.spark.columns import COLUMNS, arrow_schema
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.sink.exact import sink_folder
+from rocketd.spark.sink.effectively_once.delivery import sink_folder
+from rocketd.spark.sink.effectively_once.staging import StagedFile, Staging, check_reached
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.sink.rows import RowReader
-from rocketd.spark.sink.staging import StagedFile, Staging, check_reached
 from rocketd.spark.wire.unique_keys import unique_keys
 
 SINK = "replay"

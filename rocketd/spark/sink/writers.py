@@ -17,12 +17,12 @@ from pyspark.sql.types import StructType
 from rocketd.spark.errors import OptionError, SparkError
 from rocketd.spark.sink import transactional
 from rocketd.spark.sink.cluster_output import ClusterOutput
-from rocketd.spark.sink.exact import JOB, EffectivelyOnce, sink_folder
+from rocketd.spark.sink.effectively_once.delivery import JOB, EffectivelyOnce, sink_folder
+from rocketd.spark.sink.effectively_once.staging import StagedFile, Staging, check_reached, mark_folder
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.options import AT_LEAST_ONCE, EFFECTIVELY_ONCE, TRANSACTIONAL, WriteOptions
 from rocketd.spark.sink.plain import AtLeastOnce
 from rocketd.spark.sink.rows import RowReader
-from rocketd.spark.sink.staging import StagedFile, Staging, check_reached, mark_folder
 from rocketd.spark.sink.transactional import Prepared, Preparing
 from rocketd.spark.sink.write_columns import check_columns
 from rocketd.spark.wire.unique_keys import unique_keys

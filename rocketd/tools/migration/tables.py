@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from rocketd.broker.base.json_file import JsonFileError, JsonFiles
-from rocketd.broker.tables.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.tables.filters.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.tables.light_offsets import SEPARATOR, offset_file
 from rocketd.broker.tables.missing_tables import implied_topics
 from rocketd.common.names import PRESET_GROUPS, RETRY_PREFIX, group_fault, is_system_group, topic_fault

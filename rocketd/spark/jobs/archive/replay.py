@@ -30,9 +30,9 @@ from rocketd.spark.jobs.running.targets import cluster_options, target_cluster_o
 from rocketd.spark.jobs.running.tasks import need_files_everywhere, run_tasks
 from rocketd.spark.ranges import Queue
 from rocketd.spark.sink.cluster_output import ClusterOutput
-from rocketd.spark.sink.exact import EffectivelyOnce
+from rocketd.spark.sink.effectively_once.delivery import EffectivelyOnce
+from rocketd.spark.sink.effectively_once.staging import mark_folder
 from rocketd.spark.sink.options import WriteOptions
-from rocketd.spark.sink.staging import mark_folder
 
 
 @job(

@@ -31,8 +31,8 @@ from rocketd.broker.clients.queue_lock_table import RebalanceLockManager
 from rocketd.broker.lag.group_guard import GroupGuard
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.stats.store_stats import StoreStats
-from rocketd.broker.tables.consumer_filter_file import ConsumerFilterWrapper
-from rocketd.broker.tables.consumer_filters import ConsumerFilterManager
+from rocketd.broker.tables.filters.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.tables.filters.consumer_filters import ConsumerFilterManager
 from rocketd.broker.tables.groups import SubscriptionGroupManager
 from rocketd.broker.tables.offsets import ConsumerOffsetManager
 from rocketd.broker.tables.topics import TopicConfigManager

@@ -8,7 +8,7 @@ from rocketd.broker.clients.broker_to_client import BrokerToClient
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.consumers import ConsumerManager
 from rocketd.broker.clients.producers import ProducerManager
-from rocketd.broker.tables.subscriptions import SubscriptionError, build_subscription
+from rocketd.broker.tables.filters.subscriptions import SubscriptionError, build_subscription
 from rocketd.remoting.bodies.tables import (
     ConsumeFromWhere,
     ConsumerData,

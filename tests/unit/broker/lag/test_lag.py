@@ -13,7 +13,7 @@ from rocketd.broker.lag import counter as lag_counter
 from rocketd.broker.lag.counter import LagCounter
 from rocketd.broker.lag.processor import LagProcessor
 from rocketd.broker.pull.pull_check import TagFilter
-from rocketd.broker.tables.subscriptions import build_subscription
+from rocketd.broker.tables.filters.subscriptions import build_subscription
 from rocketd.common.java_hash import java_string_hash
 from rocketd.remoting.bodies.lag import ConsumerLag, QueueLag, TopicFilter
 from rocketd.remoting.bodies.tables import ConsumerData, MessageModel, SubscriptionGroupConfig, TopicConfig

@@ -130,7 +130,7 @@ class LogFilesTests(SynchronousTestCase):
             ("rocketd.broker.transaction.check", "transaction"),
             ("rocketd.broker.pull.slow_readers.SlowReaders", "protection"),
             ("rocketd.broker.replication.as_slave.log_follower", "replication"),
-            ("rocketd.broker.tables.consumer_filters.ConsumerFilters", "filter"),
+            ("rocketd.broker.tables.filters.consumer_filters.ConsumerFilters", "filter"),
             ("rocketd.namesrv.service", "namesrv"),
             ("", "other"),
         ):

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketd.spark.sink.files import create_durably, make_folder, sync_folder
+from rocketd.spark.sink.effectively_once.files import create_durably, make_folder, sync_folder
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.problems import SinkError
 

@@ -10,12 +10,12 @@ from twisted.trial import unittest
 
 from rocketd.spark.errors import ClusterError, DataLossError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.sink.exact import EffectivelyOnce
+from rocketd.spark.sink.effectively_once.delivery import EffectivelyOnce
+from rocketd.spark.sink.effectively_once.staging import Staging
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.message_output import Receipt
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.sink.problems import RowError, SinkError
-from rocketd.spark.sink.staging import Staging
 
 A, B = Queue("T", "a", 0), Queue("T", "b", 0)
 

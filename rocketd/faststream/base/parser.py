@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from faststream.message import StreamMessage, decode_message
 
 from rocketd.common import message_properties as props
-from rocketd.faststream.message import Raw, RocketBatchMessage, RocketMessage, is_request
-from rocketd.faststream.settlement import current_settlement
+from rocketd.faststream.base.message import Raw, RocketBatchMessage, RocketMessage, is_request
+from rocketd.faststream.base.settlement import current_settlement
 
 if TYPE_CHECKING:
     from faststream._internal.basic_types import DecodedMessage

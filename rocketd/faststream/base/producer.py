@@ -18,9 +18,9 @@ from rocketd.client.messages.message import Message, SendResult
 from rocketd.client.producer.request_reply import reply_properties
 from rocketd.client.runtime.asyncio_host import to_future
 from rocketd.client.settings.config import Duration, milliseconds
-from rocketd.faststream.message import Raw
-from rocketd.faststream.parser import RocketParser
-from rocketd.faststream.response import RocketPublishCommand
+from rocketd.faststream.base.message import Raw
+from rocketd.faststream.base.parser import RocketParser
+from rocketd.faststream.base.response import RocketPublishCommand
 from rocketd.remoting.bodies.tables import MessageQueue
 
 if TYPE_CHECKING:

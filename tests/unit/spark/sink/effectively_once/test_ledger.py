@@ -4,8 +4,8 @@ from contextlib import closing
 from twisted.trial import unittest
 
 from rocketd.spark.ranges import Queue
-from rocketd.spark.sink import ledger as ledgers
-from rocketd.spark.sink.ledger import Begun, Ledger, LedgerOwner
+from rocketd.spark.sink.effectively_once import ledger as ledgers
+from rocketd.spark.sink.effectively_once.ledger import Begun, Ledger, LedgerOwner
 from rocketd.spark.sink.problems import SinkError
 
 QUEUES = ((Queue("T", "b", 0), 5), (Queue("T", "b", 1), 9))

@@ -14,15 +14,15 @@ from typing import Final
 
 from rocketd.spark.errors import ClusterError, DataLossError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.sink.ledger import BatchProgress, Begun, Ledger, LedgerOwner
-from rocketd.spark.sink.lock import SinkLock
+from rocketd.spark.sink.effectively_once.ledger import BatchProgress, Begun, Ledger, LedgerOwner
+from rocketd.spark.sink.effectively_once.lock import SinkLock
+from rocketd.spark.sink.effectively_once.staging import StagedFile, Staging
 from rocketd.spark.sink.message import Outgoing, number_in, numbered
 from rocketd.spark.sink.message_output import MessageOutput, Parcel, Receipt, send_all
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.sink.problems import SinkError
 from rocketd.spark.sink.queue_choice import QueueChooser
 from rocketd.spark.sink.rate_limit import RateLimit
-from rocketd.spark.sink.staging import StagedFile, Staging
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0

@@ -11,9 +11,9 @@ from faststream.response.response import BatchPublishCommand, PublishCommand, Re
 
 from rocketd.client.messages.message import Message
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
-from rocketd.faststream.message import Raw
-from rocketd.faststream.options import SendOptions, check_names
-from rocketd.faststream.parser import CONTENT_TYPE, CORRELATION_ID, REPLY_TO
+from rocketd.faststream.base.message import Raw
+from rocketd.faststream.base.options import SendOptions, check_names
+from rocketd.faststream.base.parser import CONTENT_TYPE, CORRELATION_ID, REPLY_TO
 
 
 class RocketResponse(Response):

@@ -20,9 +20,9 @@ from faststream.middlewares import AckPolicy
 from rocketd.client import aio
 from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.hooks import ConsumerHook, ProducerHook
-from rocketd.faststream.groups import Groups
-from rocketd.faststream.options import ConsumeOptions, ProduceOptions, SendOptions
-from rocketd.faststream.producer import RocketProducer
+from rocketd.faststream.base.groups import Groups
+from rocketd.faststream.base.options import ConsumeOptions, ProduceOptions, SendOptions
+from rocketd.faststream.base.producer import RocketProducer
 
 DEFAULT_GROUP = "faststream"
 """Group of the producer if the broker is given none."""
@@ -30,7 +30,8 @@ DEFAULT_GROUP = "faststream"
 
 def _annotations() -> UnderlyingDriverAnnotations:
     """Return the annotations to suggest to handlers that use classes FastStream cannot inject."""
-    from rocketd.faststream import annotations, broker, message  # they need this module
+    from rocketd.faststream import annotations, broker  # they need this module
+    from rocketd.faststream.base import message
 
     def row(name: str) -> UnderlyingDriverAnnotation:
         return UnderlyingDriverAnnotation(type_hint=getattr(annotations, name), module="rocketd.faststream", name=name)

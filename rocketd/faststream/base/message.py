@@ -12,7 +12,7 @@ from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.settings.config import Duration
 from rocketd.common import message_properties as props
-from rocketd.faststream.settlement import Answer, Settlement
+from rocketd.faststream.base.settlement import Answer, Settlement
 
 Raw = ReceivedMessage[bytes]
 """The client's message."""

@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
-from rocketd.broker.tables.consumer_filter_file import ConsumerFilterWrapper
-from rocketd.broker.tables.consumer_filters import ConsumerFilterManager
-from rocketd.broker.tables.expression_filter import ConsumerFilter, RetryFilter
+from rocketd.broker.tables.filters.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.tables.filters.consumer_filters import ConsumerFilterManager
+from rocketd.broker.tables.filters.expression_filter import ConsumerFilter, RetryFilter
 from rocketd.filter.bloom import is_hit
 from rocketd.filter.selector import Selector
 from rocketd.remoting.bodies.tables import SubscriptionData

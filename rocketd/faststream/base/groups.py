@@ -19,9 +19,9 @@ from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import BrokerUnreachableError, NoRouteError, TopicNotFoundError
 from rocketd.client.faces.lifecycle import engine_of
 from rocketd.client.hooks import ConsumerHook
-from rocketd.faststream.message import Raw
-from rocketd.faststream.options import ConsumeOptions
-from rocketd.faststream.settlement import Answer
+from rocketd.faststream.base.message import Raw
+from rocketd.faststream.base.options import ConsumeOptions
+from rocketd.faststream.base.settlement import Answer
 
 GONE_SECONDS = 5.0
 """How long a subscriber that leaves while its group goes on waits for the release of its queues."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketd.spark.ranges import Queue
-from rocketd.spark.sink.files import replace_durably, sync_folder
+from rocketd.spark.sink.effectively_once.files import replace_durably, sync_folder
 from rocketd.spark.sink.problems import SinkError
 
 _VERSION: Final = 1

@@ -13,14 +13,14 @@ from twisted.logger import Logger
 
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
-from rocketd.broker.tables.consumer_filter_file import (
+from rocketd.broker.tables.filters.consumer_filter_file import (
     BloomFilterData,
     ConsumerFilterData,
     ConsumerFilterWrapper,
     FilterDataMapByTopic,
 )
-from rocketd.broker.tables.expression_filter import ConsumerFilter
-from rocketd.broker.tables.subscriptions import is_tag_type
+from rocketd.broker.tables.filters.expression_filter import ConsumerFilter
+from rocketd.broker.tables.filters.subscriptions import is_tag_type
 from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.common.message_properties import decode_properties
 from rocketd.common.table_writer import TableWriter

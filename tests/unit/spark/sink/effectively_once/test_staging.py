@@ -6,12 +6,12 @@ from twisted.trial import unittest
 from rocketd.spark.errors import ClusterError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.sink.cluster_output import wait_until_settled
+from rocketd.spark.sink.effectively_once.staging import Staging, check_reached, mark_folder
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.message_output import Receipt
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.sink.plain import AtLeastOnce
 from rocketd.spark.sink.problems import SinkError
-from rocketd.spark.sink.staging import Staging, check_reached, mark_folder
 
 A, B = Queue("T", "a", 0), Queue("T", "b", 0)
 
