@@ -71,10 +71,14 @@ class RegistrationTests(SynchronousTestCase):
         self.broker = SmallBroker(os.path.abspath(self.mktemp()), namesrvAddr=f"{A};{B}")
         self.reactor = ReactorClock()
         self.client = FakeClient()
-        self.registration = Registration(self.broker, self.client, self.reactor)
+        self.cpu_seconds = 0.0
+        self.registration = self.make()
         self.events = []
         globalLogPublisher.addObserver(self.events.append)
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+
+    def make(self):
+        return Registration(self.broker, self.client, self.reactor, lambda: self.cpu_seconds)
 
     def start(self):
         self.successResultOf(self.registration.start())
@@ -161,7 +165,7 @@ class RegistrationTests(SynchronousTestCase):
             self.reactor.advance(0.2)
             self.assertEqual(len(self.client.take()), 2)
             self.successResultOf(self.registration.stop())
-            self.registration = Registration(self.broker, self.client, self.reactor)
+            self.registration = self.make()
             self.client.take()
 
     def test_master_addresses_in_answer_are_passed_on(self):
@@ -428,6 +432,31 @@ class RegistrationTests(SynchronousTestCase):
         self.client.away.clear()
         self.change("New3")
         self.assertEqual(self.names_sent(), {A: {"New3"}, B: "all"})
+
+    def take_cpu_time(self, seconds):
+        """Let each further registration take this CPU time."""
+        changes_since = self.broker.topics.changes_since
+
+        def slowly(since):
+            self.cpu_seconds += seconds
+            return changes_since(since)
+
+        self.patch(self.broker.topics, "changes_since", slowly)
+
+    def test_next_change_after_an_expensive_registration_waits_twenty_times_as_long(self):
+        for seconds, pause in ((0.001, 0.0), (0.01, 0.2), (0.1, 2.0)):
+            with self.subTest(seconds=seconds):
+                self.setUp()
+                self.start()
+                self.take_cpu_time(seconds)
+                self.change("One")
+                self.assertEqual(self.names_sent(), {A: {"One"}, B: {"One"}})
+                self.change("Two")
+                if pause:
+                    self.reactor.advance(pause - 0.01)
+                    self.assertEqual(self.names_sent(), {})
+                    self.reactor.advance(0.01)
+                self.assertEqual(self.names_sent(), {A: {"Two"}, B: {"Two"}})
 
     def test_registrations_at_one_name_server_follow_each_other(self):
         self.start()
