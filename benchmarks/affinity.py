@@ -35,7 +35,7 @@ LOADS = {
     "pull of 1 C=8 W=1": (8, ("pull", "-topic", "Pull", "-m", "1", "-w", "1", "-passes", "1000")),
 }
 QUIET, BUSY, SECOND = "quiet", "busy", "second broker"
-MOST_BUSY = 64
+MAX_BUSY = 64
 
 _BUSY_PROGRAM = "import time\nend = time.monotonic() + float({seconds})\nwhile time.monotonic() < end: pass"
 _BUSY_LIFE = 120.0  # seconds after which a busy process ends by itself
@@ -122,14 +122,14 @@ def _measure(
 
 def _busy_count(text: str) -> int:
     count = int(text)
-    if not 1 <= count <= MOST_BUSY:
-        raise argparse.ArgumentTypeError(f"accepted are numbers from 1 to {MOST_BUSY}")
+    if not 1 <= count <= MAX_BUSY:
+        raise argparse.ArgumentTypeError(f"accepted are numbers from 1 to {MAX_BUSY}")
     return count
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line asks for and return the exit code."""
-    cores = min(MOST_BUSY, os.cpu_count() or 1)
+    cores = min(MAX_BUSY, os.cpu_count() or 1)
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks affinity", description="Compare cpuAffinity=off with auto, in three surroundings."
     )

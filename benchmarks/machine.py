@@ -51,8 +51,8 @@ def _available_mb() -> int:
     lines = Path("/proc/meminfo").read_text().splitlines()
     available = next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:"))
     try:  # a container may use less
-        most = int((_CGROUP / "memory.max").read_text())
-        return min(available, (most - int((_CGROUP / "memory.current").read_text())) >> 20)
+        limit = int((_CGROUP / "memory.max").read_text())
+        return min(available, (limit - int((_CGROUP / "memory.current").read_text())) >> 20)
     except (OSError, ValueError):
         return available
 

@@ -29,18 +29,18 @@ FILLS = 12
 """Rounds of sends that fill the store, of 5,120 messages each: more than the caches of a processor hold."""
 
 
-def request(queue_id: int, offset: int, most: int) -> bytes:
+def request(queue_id: int, offset: int, limit: int) -> bytes:
     """Return a pull as Java's pull consumer makes it."""
     header = (
         f'{{"code":11,"extFields":{{"consumerGroup":"Group","topic":"{TOPIC}","queueId":"{queue_id}",'
-        f'"queueOffset":"{offset}","maxMsgNums":"{most}","sysFlag":"4","commitOffset":"0","suspendTimeoutMillis":"0",'
+        f'"queueOffset":"{offset}","maxMsgNums":"{limit}","sysFlag":"4","commitOffset":"0","suspendTimeoutMillis":"0",'
         f'"subscription":"*","subVersion":"0","expressionType":"TAG"}},"flag":0,"language":"JAVA","opaque":{offset},'
         f'"serializeTypeCurrentRPC":"JSON","version":401}}'
     ).encode()
     return struct.pack(">II", 4 + len(header), len(header)) + header
 
 
-def measure(most: int, rounds: int, directory: str | None) -> Iterator[float]:
+def measure(limit: int, rounds: int, directory: str | None) -> Iterator[float]:
     """CPU µs of a pull, round by round; a first one, which warms up, is left out."""
     root = tempfile.mkdtemp(prefix="rocketd-micro-pull-", dir=directory)
     broker = SmallBroker(root, SystemClock(), **STORE)
@@ -55,8 +55,8 @@ def measure(most: int, rounds: int, directory: str | None) -> Iterator[float]:
         for counted in range(rounds + 1):
             jobs = []
             for number in range(PULLS):
-                queue_id, offset = number % QUEUES, number // QUEUES * most % (end - most)
-                frames = FrameDecoder().feed(request(queue_id, offset, most))
+                queue_id, offset = number % QUEUES, number // QUEUES * limit % (end - limit)
+                frames = FrameDecoder().feed(request(queue_id, offset, limit))
                 jobs.append([Job(processor, connection, frames, 0)])
             began = time.thread_time()
             for job in jobs:
@@ -77,9 +77,9 @@ def main() -> None:
     )
     options = parser.parse_args()
     print(core.kind())
-    for most in (1, 32):
-        costs = list(measure(most, options.rounds, options.directory))
-        print(f"of {most:2} {statistics.median(costs):6.2f} µs/pull CPU, median; {min(costs):6.2f} least", flush=True)
+    for limit in (1, 32):
+        costs = list(measure(limit, options.rounds, options.directory))
+        print(f"of {limit:2} {statistics.median(costs):6.2f} µs/pull CPU, median; {min(costs):6.2f} least", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ PART = 30.0
 """Seconds of one run of the generator."""
 CALM = ("-c", "8", "-w", "64")
 OVERLOAD = ("-c", "32", "-w", "1024")
-MOST_MINUTES = 30
+MAX_MINUTES = 30
 _CALM_SECONDS = 5.0
 
 
@@ -160,8 +160,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--warm", type=float, default=12.0, help="seconds of warm-up of each side (default 12)")
     parser.add_argument("--sides", choices=[*run.SIDES, "both"], default="both", help="measure only one of them")
     given = parser.parse_args(arguments)
-    if not 0 < given.minutes <= MOST_MINUTES:
-        parser.error(f"accepted are up to {MOST_MINUTES} minutes")
+    if not 0 < given.minutes <= MAX_MINUTES:
+        parser.error(f"accepted are up to {MAX_MINUTES} minutes")
     names = run.SIDES if given.sides == "both" else (given.sides,)
     outcomes: dict[str, Outcome] = {}
     failures: list[str] = []

@@ -63,8 +63,8 @@ def _send(name: str, connections: int, window: int, cpu: float, rate: float) -> 
     return Row(name, Kind.LOAD, arguments, (Goal(CPU, cpu), Goal(RATE, rate), *latencies()))
 
 
-def _pull(name: str, most: int, cpu: float) -> Row:
-    arguments = ("pull", "-topic", "Pull", "-m", str(most), "-c", "8", "-w", "1")
+def _pull(name: str, limit: int, cpu: float) -> Row:
+    arguments = ("pull", "-topic", "Pull", "-m", str(limit), "-c", "8", "-w", "1")
     return Row(name, Kind.PULL, arguments, (Goal(CPU, cpu), Goal(RATE, 1.3), *latencies()))
 
 

@@ -52,10 +52,10 @@ def send(topic: str, body: bytes = b"x", *, one_way: bool = False, **properties:
     return request(SEND_MESSAGE_V2, fields, body, ONE_WAY if one_way else 0)
 
 
-def pull(group: str, topic: str, most: int, held_seconds: float = 0.0) -> bytes:
-    """Encode a pull of up to ``most`` messages from the beginning of queue 0, held so long if there are none."""
+def pull(group: str, topic: str, limit: int, held_seconds: float = 0.0) -> bytes:
+    """Encode a pull of up to ``limit`` messages from the beginning of queue 0, held so long if there are none."""
     fields = {
-        "consumerGroup": group, "topic": topic, "queueId": "0", "queueOffset": "0", "maxMsgNums": str(most),
+        "consumerGroup": group, "topic": topic, "queueId": "0", "queueOffset": "0", "maxMsgNums": str(limit),
         "sysFlag": "6" if held_seconds else "4", "commitOffset": "0",
         "suspendTimeoutMillis": str(int(held_seconds * 1000)), "subscription": "*", "subVersion": "0",
     }  # fmt: skip

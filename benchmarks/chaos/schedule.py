@@ -33,7 +33,7 @@ CHURN_SECONDS = 3.0
 KILL_SHARE = 0.3
 """The share of the leaving members that are killed."""
 
-LASTING, MOST = 2, 6
+LASTING, MAX = 2, 6
 """The number of members that stay to the end, and the largest number of members."""
 
 _FAULTS = (
@@ -66,7 +66,7 @@ def churn(seconds: float, seed: int) -> list[Move]:
     following = LASTING + 1
     moves = []
     for turn in range(1, int(seconds / CHURN_SECONDS)):
-        joins = not present or (LASTING + len(present) < MOST and chance.random() < 0.5)
+        joins = not present or (LASTING + len(present) < MAX and chance.random() < 0.5)
         if joins:
             change, member = Change.JOIN, following
             present.append(member)

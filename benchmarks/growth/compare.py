@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks import generator, run
 from benchmarks.command import FAILURES, run_directory
 from benchmarks.generator import Generator
-from benchmarks.growth.dimensions import MOST_CONNECTIONS, Dimension, dimensions, possible_connections
+from benchmarks.growth.dimensions import MAX_CONNECTIONS, Dimension, dimensions, possible_connections
 from benchmarks.growth.results import GrowthResults, table
 from benchmarks.growth.stations import stations
 from benchmarks.machine import Watch
@@ -29,9 +29,9 @@ from tests.support.apache import fetch_jars
 
 def _raise_open_files() -> int:
     """Raise the limit of open files, for the servers too, as far as the system allows; returns it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most if most != resource.RLIM_INFINITY else 1 << 20
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    return limit if limit != resource.RLIM_INFINITY else 1 << 20
 
 
 def _measure_all(
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     if not chosen:
         parser.error(f"no row matches; there are: {', '.join(dimension.name for dimension in dimensions())}")
     results = GrowthResults(run.SIDES if given.sides == "both" else (given.sides,))
-    if possible_connections(open_files) < MOST_CONNECTIONS:
+    if possible_connections(open_files) < MAX_CONNECTIONS:
         results.remarks.append(f"fewer connections and queues: the system allows {open_files:,} open files")
     settings = Settings(seconds=given.seconds, warm_up=given.warm, pull_messages=100_000)
     with run_directory("growth") as directory:

@@ -73,8 +73,8 @@ def _figure(name: str, kind: Kind, goal: Goal) -> Load:
     return Load(name, (row, row))
 
 
-def _topics(ends: tuple[int, int], most_queues: int) -> Dimension:
-    spread = (ends[0], min(ends[1], most_queues))
+def _topics(ends: tuple[int, int], max_queues: int) -> Dimension:
+    spread = (ends[0], min(ends[1], max_queues))
 
     def first_messages(topics: int) -> Runs:  # they create the queues
         return (("send", "-topics", str(topics), "-topic", TOPIC, "-c", "8", "-w", "8", "-n", str(2 * topics)),)
@@ -120,8 +120,8 @@ def _connections(ends: tuple[int, int]) -> Dimension:
 
 
 def _groups(ends: tuple[int, int]) -> Dimension:
-    def pulls(most: int) -> Callable[[int], Sequence[str]]:
-        return lambda groups: ("pull", "-topic", "Pull", "-m", str(most), "-c", "8", "-groups", str(groups))
+    def pulls(limit: int) -> Callable[[int], Sequence[str]]:
+        return lambda groups: ("pull", "-topic", "Pull", "-m", str(limit), "-c", "8", "-groups", str(groups))
 
     return Dimension(
         "groups",
@@ -185,13 +185,13 @@ def _sizes() -> Dimension:
     )
 
 
-MOST_CONNECTIONS = 10_000
+MAX_CONNECTIONS = 10_000
 _MANY_FILES = 1 << 20
 
 
 def possible_connections(open_files: int) -> int:
     """The upper end of the connections: a broker may count two files for each, and needs others."""
-    return max(11, min(MOST_CONNECTIONS, (open_files - 4_000) // 2))
+    return max(11, min(MAX_CONNECTIONS, (open_files - 4_000) // 2))
 
 
 def possible_queues(open_files: int) -> int:

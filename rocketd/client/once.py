@@ -100,12 +100,12 @@ def _refuse(answer: object) -> None:
 
 
 class MemoryStore:
-    """Keeps the last ``most`` keys, for the life of the process."""
+    """Keeps the last ``limit`` keys, for the life of the process."""
 
     blocks = False
 
-    def __init__(self, most: int = 100_000) -> None:
-        self._most = most
+    def __init__(self, limit: int = 100_000) -> None:
+        self._limit = limit
         self._lock = threading.Lock()
         self._done: OrderedDict[str, bool] = OrderedDict()
         """True: finished. False: being handled."""
@@ -131,7 +131,7 @@ class MemoryStore:
         with self._lock:
             self._done[key] = True
             self._done.move_to_end(key)
-            while len(self._done) > self._most:
+            while len(self._done) > self._limit:
                 self._done.popitem(last=False)
 
 

@@ -25,8 +25,8 @@ _CACHED_STRINGS: Final = 1024
 """More tags than a broker usually has, and few enough that even the longest ones do not fill the memory."""
 
 _LONGEST_REMEMBERED: Final = 128
-_MOST_HEADS: Final = 8192
-_MOST_PIECES: Final = 1 << 17
+_MAX_HEADS: Final = 8192
+_MAX_PIECES: Final = 1 << 17
 """All 65,536 pieces of four hexadecimal digits, and as many others."""
 
 
@@ -96,15 +96,15 @@ class PrefixedHasher:
     The hash of joined strings follows from the hashes of the parts: h(a + b) = h(a) * 31^len(b) + h(b). Cached are the
     prefix with the text except its last eight characters, and these as two pieces of four. It suits the unique keys of
     messages: their beginning is the same for all messages of a client, their end is two hexadecimal counters. At most
-    `most_heads` beginnings and `most_pieces` pieces are kept. When compiled, hashing all characters is faster than
+    `max_heads` beginnings and `max_pieces` pieces are kept. When compiled, hashing all characters is faster than
     caching, and only the hash of the last prefix is kept. Belongs to one thread.
     """
 
-    __slots__ = ("_head_count", "_heads", "_pieces", "_prefix", "_prefix_hash", "most_heads", "most_pieces")
+    __slots__ = ("_head_count", "_heads", "_pieces", "_prefix", "_prefix_hash", "max_heads", "max_pieces")
 
-    def __init__(self, most_heads: int = _MOST_HEADS, most_pieces: int = _MOST_PIECES) -> None:
-        self.most_heads = most_heads
-        self.most_pieces = most_pieces
+    def __init__(self, max_heads: int = _MAX_HEADS, max_pieces: int = _MAX_PIECES) -> None:
+        self.max_heads = max_heads
+        self.max_pieces = max_pieces
         self._heads: dict[str, dict[str, int]] = {}
         self._head_count = 0
         self._pieces: dict[str, int] = {}
@@ -133,7 +133,7 @@ class PrefixedHasher:
         head = text[:-8]
         value = self._heads.get(prefix, {}).get(head)
         if value is None:
-            if self._head_count >= self.most_heads:
+            if self._head_count >= self.max_heads:
                 self._heads.clear()
                 self._head_count = 0
             value = java_string_hash_unsigned(prefix + head) * _POWERS[8] & _MASK
@@ -144,7 +144,7 @@ class PrefixedHasher:
     def _piece(self, piece: str) -> int:
         value = self._pieces.get(piece)
         if value is None:
-            if len(self._pieces) >= self.most_pieces:
+            if len(self._pieces) >= self.max_pieces:
                 self._pieces.clear()
             a, b, c, d = piece.encode("ascii")
             value = self._pieces[piece] = ((a * 31 + b) * 31 + c) * 31 + d

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 PRODUCER_GROUP: Final = "rocketd-console"
 """The producer group of test messages."""
-MOST_KEY_CHARACTERS: Final = 256
+MAX_KEY_CHARACTERS: Final = 256
 """Longest access key or secret."""
 
 
@@ -115,7 +115,7 @@ class ClusterDoor:
         Raises LoginError if one refuses it, or if one accepts a made-up account or a made-up secret as well: peers at a
         white address need no signature.
         """
-        if not access_key or not secret_key or max(len(access_key), len(secret_key)) > MOST_KEY_CHARACTERS:
+        if not access_key or not secret_key or max(len(access_key), len(secret_key)) > MAX_KEY_CHARACTERS:
             raise LoginError("Give the access key and the secret of an account.")
         await self._refuse_open_cluster()
         cluster = self.make(Credentials(access_key, secret_key))

@@ -19,7 +19,7 @@ from rocketd.client.errors import (
 )
 from rocketd.remoting.wire.codes import ResponseCode
 
-MOST_CHARACTERS: Final = 2000
+MAX_CHARACTERS: Final = 2000
 """Length of an error's text on a page."""
 
 
@@ -70,12 +70,12 @@ def is_refusal(error: BrokerError) -> bool:
 def answer_to(error: BaseException) -> tuple[int, str] | None:
     """Return the status and the text for an error; None if it is a fault of the console, whose text is not shown."""
     if isinstance(error, ConsoleError):
-        return error.status, str(error)[:MOST_CHARACTERS]
+        return error.status, str(error)[:MAX_CHARACTERS]
     if isinstance(error, CancelledError):
         return 504, "The request was cancelled."
     if not isinstance(error, RocketMQError):
         return None
-    text = str(error)[:MOST_CHARACTERS]
+    text = str(error)[:MAX_CHARACTERS]
     if isinstance(error, BrokerError):
         if is_refusal(error):
             return 403, f"The broker refuses it: {text}"

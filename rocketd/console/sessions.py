@@ -37,11 +37,11 @@ class Sessions(Generic[T]):
     """
 
     def __init__(
-        self, clock: Callable[[], float], idle_seconds: float, most: int, ended: Callable[[T], object]
+        self, clock: Callable[[], float], idle_seconds: float, limit: int, ended: Callable[[T], object]
     ) -> None:
         self._clock = clock
         self._idle_seconds = idle_seconds
-        self._most = most
+        self._limit = limit
         self._ended = ended
         self._sessions: OrderedDict[str, _Session[T]] = OrderedDict()
 
@@ -51,7 +51,7 @@ class Sessions(Generic[T]):
     def begin(self, value: T) -> str:
         """Return the id of a new session."""
         self.expire()
-        while len(self._sessions) >= self._most:
+        while len(self._sessions) >= self._limit:
             self.end(next(iter(self._sessions)))
         now = self._clock()
         number = new_id()
@@ -134,8 +134,8 @@ class FailedLogins:
         )
 
 
-def _remember(table: OrderedDict[K, deque[float]], key: K, most: int, now: float) -> None:
-    times = table.setdefault(key, deque(maxlen=most))
+def _remember(table: OrderedDict[K, deque[float]], key: K, limit: int, now: float) -> None:
+    times = table.setdefault(key, deque(maxlen=limit))
     times.append(now)
     table.move_to_end(key)
     if len(table) > _REMEMBERED:

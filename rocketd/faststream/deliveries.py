@@ -180,9 +180,9 @@ class Deliveries(ProducerHook, ConsumerHook):
         if subscriber is None:
             return
         options = ConsumerOptions(**subscriber.options)
-        most = options.max_reconsume_times
+        limit = options.max_reconsume_times
         in_order = options.order is Order.QUEUE
-        if options.broadcast or delivery.times >= (MAX_RECONSUME_TIMES if most < 0 and not in_order else most) >= 0:
+        if options.broadcast or delivery.times >= (MAX_RECONSUME_TIMES if limit < 0 and not in_order else limit) >= 0:
             return
         level = retry.delay_level
         if in_order:

@@ -21,10 +21,10 @@ class MetricSource(Protocol):
 
 
 class Families:
-    """Makes the metrics of one page. A metric has at most `most_series` series."""
+    """Makes the metrics of one page. A metric has at most `max_series` series."""
 
-    def __init__(self, most_series: int) -> None:
-        self._most_series = most_series
+    def __init__(self, max_series: int) -> None:
+        self._max_series = max_series
         self._left_out: dict[str, int] = {}
 
     def gauge(self, name: str, text: str, labels: Sequence[str], series: Iterable[Series]) -> GaugeMetricFamily:
@@ -60,7 +60,7 @@ class Families:
 
     def _bounded(self, name: str, series: Iterable[Series]) -> Iterator[Series]:
         left = iter(series)
-        yield from islice(left, self._most_series)
+        yield from islice(left, self._max_series)
         missing = sum(1 for _ in left)
         if missing:
             self._left_out[name] = missing

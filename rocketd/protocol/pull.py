@@ -36,13 +36,13 @@ def pull_header(
     queue: QueueLike,
     subscription: SubscriptionData,
     offset: int,
-    most: int,
+    limit: int,
     *,
     sys_flag: int = PULL_SUBSCRIPTION,
     suspend_ms: int = 0,
     commit_offset: int = 0,
 ) -> PullMessageRequestHeader:
-    """Return the header of a request for at most ``most`` messages from ``offset`` on.
+    """Return the header of a request for at most ``limit`` messages from ``offset`` on.
 
     The subscription's expression is sent only if ``sys_flag`` has PULL_SUBSCRIPTION. Otherwise the broker uses the
     expression from the group's heartbeats. A broker without a message holds the request for ``suspend_ms`` if ``sys_flag``
@@ -53,7 +53,7 @@ def pull_header(
         topic=queue.topic,
         queue_id=queue.queue_id,
         queue_offset=offset,
-        max_msg_nums=most,
+        max_msg_nums=limit,
         sys_flag=sys_flag,
         commit_offset=commit_offset,
         suspend_timeout_millis=suspend_ms,

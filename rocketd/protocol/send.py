@@ -67,18 +67,18 @@ def send_header(
     sys_flag: int = 0,
     batch: bool = False,
     template: str = AUTO_CREATE_TOPIC,
-    most_queues: int = DEFAULT_TOPIC_QUEUES,
+    max_queues: int = DEFAULT_TOPIC_QUEUES,
 ) -> SendMessageRequestHeader:
     """Return the header of a send of ``topic``'s messages to a queue.
 
     ``born_ms`` is the time of the send in Unix milliseconds. A broker without the topic creates it like the topic
-    ``template``, with at most ``most_queues`` queues.
+    ``template``, with at most ``max_queues`` queues.
     """
     return SendMessageRequestHeaderV2(
         producer_group=group,
         topic=topic,
         default_topic=template,
-        default_topic_queue_nums=most_queues,
+        default_topic_queue_nums=max_queues,
         queue_id=queue.queue_id,
         sys_flag=sys_flag,
         born_timestamp=born_ms,
@@ -101,14 +101,14 @@ def send_fields(
     sys_flag: int = 0,
     batch: bool = False,
     template: str = AUTO_CREATE_TOPIC,
-    most_queues: int = DEFAULT_TOPIC_QUEUES,
+    max_queues: int = DEFAULT_TOPIC_QUEUES,
 ) -> dict[str, str]:
     """Return the fields of ``send_header`` as written by ``write_header``, for a fifth of the time."""
     return {
         "a": group,
         "b": topic,
         "c": template,
-        "d": str(most_queues),
+        "d": str(max_queues),
         "e": str(queue.queue_id),
         "f": str(sys_flag),
         "g": str(born_ms),

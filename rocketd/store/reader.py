@@ -247,12 +247,12 @@ class MessageReader:
         Such reads go to messages that count as on disk, or that are not all where their entries say.
         """
         config = self._config
-        most_messages = config.max_transfer_count_on_message_in_memory
-        if max_messages < most_messages:
-            most_messages = max_messages if max_messages > 0 else 1
+        limit = config.max_transfer_count_on_message_in_memory
+        if max_messages < limit:
+            limit = max_messages if max_messages > 0 else 1
         # The entries are read before the end of the log, and their records were written before them.
         if tags_codes is None:
-            entries = queue.read_bytes(offset, most_messages + 1)
+            entries = queue.read_bytes(offset, limit + 1)
         else:
             entries = queue.read_bytes(offset, max(MIN_FILTERED_ENTRIES, max_messages))
         if not entries or queue.is_light or (tags_codes is not None and queue.ext is not None):
@@ -273,7 +273,7 @@ class MessageReader:
             log_from,
             log.max_offset - self._memory() - log_from,
             file.wrote_position,
-            most_messages,
+            limit,
             config.max_transfer_bytes_on_message_in_memory,
             tags_codes,
             None if tags_codes is None or proved is None else proved - tags_codes,

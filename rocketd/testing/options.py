@@ -16,7 +16,7 @@ Brokers = int | Iterable[str] | Mapping[str, Mapping[str, object]]
 FIRST_PORT = 10911
 PORT_DISTANCE = 10
 """Distance between the ports of two brokers: each also uses the next one (slaves), and the one two below."""
-MOST_BROKERS = 200
+MAX_BROKERS = 200
 
 _NAME = re.compile(r"(?!\.+$)[A-Za-z0-9_.-]+")
 """A broker's name. It is also the name of a directory."""
@@ -62,8 +62,8 @@ def plan_brokers(brokers: Brokers, slaves: int, common: Mapping[str, object]) ->
     """Return the brokers in the order of their start: masters, then slaves. Raises IllegalOptionError."""
     check_number("slaves", slaves, 0)
     given = dict(_named(brokers))
-    if not 0 < len(given) * (1 + slaves) <= MOST_BROKERS:
-        raise IllegalOptionError(f"brokers={brokers!r}, slaves={slaves}: accepted are 1 to {MOST_BROKERS} brokers")
+    if not 0 < len(given) * (1 + slaves) <= MAX_BROKERS:
+        raise IllegalOptionError(f"brokers={brokers!r}, slaves={slaves}: accepted are 1 to {MAX_BROKERS} brokers")
     numbered = [(name, broker_id) for broker_id in range(slaves + 1) for name in given]
     return [
         BrokerPlan(name, broker_id, place, {**common, **given[name]})
@@ -94,7 +94,7 @@ def _names(brokers: int | Iterable[str]) -> Iterable[str]:
     names = [brokers] if isinstance(brokers, str) else brokers
     if isinstance(names, int):
         check_number("brokers", names, 1)
-        names = [f"broker-{_letters(number)}" for number in range(min(names, MOST_BROKERS + 1))]
+        names = [f"broker-{_letters(number)}" for number in range(min(names, MAX_BROKERS + 1))]
     return names
 
 

@@ -79,7 +79,7 @@ def functions_of(file: str) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(found))
 
 
-def kill_point(random: Random, most: int, note: Path) -> KillPoint:
+def kill_point(random: Random, limit: int, note: Path) -> KillPoint:
     """One of three kinds: after at most so many lines of the store, or of one of its files, or at a line of a function
     however seldom it is called.
     """
@@ -89,10 +89,10 @@ def kill_point(random: Random, most: int, note: Path) -> KillPoint:
 
     kind = random.randrange(4)
     if kind == 0:
-        return KillPoint("", None, up_to(most), note)
+        return KillPoint("", None, up_to(limit), note)
     file = random.choice(store_files())
     if kind == 1:
-        return KillPoint(file, None, up_to(most // 10), note)
+        return KillPoint(file, None, up_to(limit // 10), note)
     return KillPoint(file, random.choice(random.choice(functions_of(file))), up_to(20), note)
 
 

@@ -192,13 +192,13 @@ def test_concurrency_can_be_changed(world: World) -> None:
     topic = world.topic()
     barriers = {b"one": threading.Barrier(1), b"three": threading.Barrier(3)}
     running: list[int] = [0]
-    most: dict[bytes, int] = {}
+    limit: dict[bytes, int] = {}
     lock = threading.Lock()
 
     def handle(message: Any) -> None:
         with lock:
             running[0] += 1
-            most[message.body] = max(most.get(message.body, 0), running[0])
+            limit[message.body] = max(limit.get(message.body, 0), running[0])
         barriers[message.body].wait(LIMIT)
         with lock:
             running[0] -= 1
@@ -210,7 +210,7 @@ def test_concurrency_can_be_changed(world: World) -> None:
         consumer.set_concurrency(3)
         send_all(producer, topic, [b"three"] * 6)
         got.wait("all come", lambda: len(got.messages) == 14)
-    assert most == {b"one": 1, b"three": 3}
+    assert limit == {b"one": 1, b"three": 3}
 
 
 def test_batches_of_messages(world: World) -> None:

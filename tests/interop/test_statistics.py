@@ -191,17 +191,17 @@ COUNTED = [
 @pytest.fixture(scope="module")
 def minutes(counted: "Both") -> tuple[dict[tuple[str, str], Any], dict[tuple[str, str], Any]]:
     """The counts of each broker in a sample taken after all the work, which on a slow machine is late."""
-    most: dict[str, dict[tuple[str, str], Any]] = {side.kind: {} for side in (counted.apache, counted.rocketd)}
+    limit: dict[str, dict[tuple[str, str], Any]] = {side.kind: {} for side in (counted.apache, counted.rocketd)}
 
     def read(side: "Side") -> dict[tuple[str, str], Any]:
         for name, key in COUNTED:
             code, _, body = ask(side, VIEW_STATS, statsName=name, statsKey=key)
             if code == wire.SUCCESS:
                 minute = body["statsMinute"]
-                most[side.kind][name, key] = max(
-                    most[side.kind].get((name, key), (0, 0.0)), (minute["sum"], minute["avgpt"])
+                limit[side.kind][name, key] = max(
+                    limit[side.kind].get((name, key), (0, 0.0)), (minute["sum"], minute["avgpt"])
                 )
-        return most[side.kind]
+        return limit[side.kind]
 
     began = time.monotonic()
     while True:

@@ -130,7 +130,7 @@ class ClusterTests(CommandTestCase):
             self.assert_fails("no broker knows the group none", *command)
         self.assert_fails("no broker has the topic NoTopic", "lag", "g", "-t", "NoTopic")
         self.assertEqual(self.call("groups", "g"), (0, [], []))
-        status, lines, err = self.call("doctor", "--most-behind", "1")
+        status, lines, err = self.call("doctor", "--max-behind", "1")
         self.assertEqual((status, err), (1, []))
         (found,) = [line.split("\t")[2] for line in lines if line.startswith("wrong\tgroup g\t")]
         # Unlike the lag, it counts the message with the other tag if the group has not passed it.

@@ -144,11 +144,11 @@ async def test_queries_of_client_that_reads_nothing_wait_and_others_are_answered
             return any("parked" in name for name in name_server.dispatcher.limits.counts)
 
         await eventually(is_parked)
-        most = name_server.server.unsent.total
+        limit = name_server.server.unsent.total
         for _ in range(20):
             assert (await other.ask(route_query("T"))).code == ResponseCode.SUCCESS
-            most = max(most, name_server.server.unsent.total)
-        assert most < 3 * UNSENT
+            limit = max(limit, name_server.server.unsent.total)
+        assert limit < 3 * UNSENT
         silent.transport.startReading()
         for _ in range(QUERIES):
             assert (await silent.answer()).code == ResponseCode.SUCCESS

@@ -20,14 +20,14 @@ class Counted:
     """Watches how many requests of a code wait for an answer, by the table of outstanding requests."""
 
     def __init__(self, monkeypatch, code):
-        self.most = 0
+        self.limit = 0
         waiting = set()
         add, answer = RequestTable.add, RequestTable.answer
 
         def adding(table, opaque, owner, timeout_ms, waiter):
             if waiter._request.code == code:
                 waiting.add(opaque)
-                self.most = max(self.most, len(waiting))
+                self.limit = max(self.limit, len(waiting))
             return add(table, opaque, owner, timeout_ms, waiter)
 
         def answering(table, opaque, owner):
@@ -38,9 +38,9 @@ class Counted:
         monkeypatch.setattr(RequestTable, "answer", answering)
 
 
-@pytest.mark.parametrize(("permits", "most"), [(1, 1), (7, 7)])
+@pytest.mark.parametrize(("permits", "limit"), [(1, 1), (7, 7)])
 @pytest_twisted.ensureDeferred
-async def test_concurrent_sends_of_producer_are_at_most_its_permits(tmp_path, monkeypatch, permits, most):
+async def test_concurrent_sends_of_producer_are_at_most_its_permits(tmp_path, monkeypatch, permits, limit):
     async with running(make_name_server(tmp_path)) as name_server:
         address = f"127.0.0.1:{name_server.port}"
         async with running(make_a_broker(tmp_path, namesrvAddr=address)) as broker:
@@ -55,7 +55,7 @@ async def test_concurrent_sends_of_producer_are_at_most_its_permits(tmp_path, mo
                 assert all(stored for stored, _ in results)
             finally:
                 await producer.close()
-            assert counted.most == most
+            assert counted.limit == limit
             assert broker.store.messages_put == 401
 
 

@@ -127,7 +127,7 @@ def test_results_come_as_tasks_end(spark, tmp_path):
 
 
 def test_items_above_the_task_limit_share_tasks(spark, monkeypatch):
-    monkeypatch.setattr("rocketd.spark.jobs.running.tasks.MOST_TASKS", 3)
+    monkeypatch.setattr("rocketd.spark.jobs.running.tasks.MAX_TASKS", 3)
     seen = list(run_tasks(spark, range(50), lambda item: (item, TaskContext.get().partitionId())))
     assert sorted(item for item, _ in seen) == list(range(50))
     assert {task for _, task in seen} == {0, 1, 2}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-MOST_UNSTEADY = 3
+MAX_UNSTEADY = 3
 """Of one run, and of all parts of ``.ci/run``, which reads this line."""
 TIMES = 2
 SECONDS = 900.0
@@ -52,9 +52,9 @@ class FailedTestsAgain:
         if deadly is not None:
             self._remark = f"{deadly.name} ended its process: none was run again, since other tests did not run"
             return
-        if len(failed) > MOST_UNSTEADY:
+        if len(failed) > MAX_UNSTEADY:
             self._remark = (
-                f"{len(failed)} tests failed: none was run again, since at most {MOST_UNSTEADY} may be unsteady"
+                f"{len(failed)} tests failed: none was run again, since at most {MAX_UNSTEADY} may be unsteady"
             )
             return
         for test in failed:

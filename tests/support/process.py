@@ -20,9 +20,9 @@ _numbers = count()
 _known: WeakSet[ServerProcess] = WeakSet()
 
 
-def latest_servers(most: int) -> list[ServerProcess]:
+def latest_servers(limit: int) -> list[ServerProcess]:
     """Return the servers that were started last and are still of use to a test, the oldest first."""
-    return sorted(_known, key=lambda server: server.number)[-most:]
+    return sorted(_known, key=lambda server: server.number)[-limit:]
 
 
 class ServerError(RuntimeError):

@@ -15,7 +15,7 @@ from rocketd.remoting.wire.command import RemotingCommand
 Steps = Generator[None, None, RemotingCommand]
 """The work on one request: it yields after each step and returns the answer."""
 
-MOST_PER_CONNECTION = 2
+MAX_PER_CONNECTION = 2
 """The maximum number of requests per connection: one running, and one waiting for its end."""
 
 
@@ -48,7 +48,7 @@ class Turns:
         done: Deferred[RemotingCommand] = Deferred()
         with self._lock:
             requests = self._requests.get(connection, ())
-            if len(requests) >= MOST_PER_CONNECTION or (self._bytes and self._bytes + size > self._max_bytes):
+            if len(requests) >= MAX_PER_CONNECTION or (self._bytes and self._bytes + size > self._max_bytes):
                 return None
             first = not requests
             self._bytes += size

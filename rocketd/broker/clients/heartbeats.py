@@ -8,7 +8,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.broker.base import problems
-from rocketd.broker.base.interleaved_work import MOST_PER_CONNECTION, Steps, Turns
+from rocketd.broker.base.interleaved_work import MAX_PER_CONNECTION, Steps, Turns
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.parts import ClientParts
 from rocketd.broker.tables.filters.subscriptions import is_tag_type
@@ -73,7 +73,7 @@ class ClientManageProcessor:
         done = self._turns.begin(context.connection, steps, size)
         if done is None:
             raise self._refused(
-                problems.HEARTBEATS_UNDER_WAY.error(limit=MOST_PER_CONNECTION, bytes=LONG_HEARTBEATS_BYTES)
+                problems.HEARTBEATS_UNDER_WAY.error(limit=MAX_PER_CONNECTION, bytes=LONG_HEARTBEATS_BYTES)
             )
         return done
 

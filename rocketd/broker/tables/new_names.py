@@ -61,12 +61,12 @@ class SharedTokens:
 class NameBound(NamedTuple):
     """The total number of names beyond which clients add no more.
 
-    ``kind`` names refusals in the counters. ``most`` returns the setting, 0 for no limit. ``refusal`` builds the error
+    ``kind`` names refusals in the counters. ``limit`` returns the setting, 0 for no limit. ``refusal`` builds the error
     from a name, the number of names, and the limit.
     """
 
     kind: str
-    most: Callable[[], int]
+    limit: Callable[[], int]
     refusal: Callable[[str, int, int], RequestError]
 
 
@@ -129,19 +129,19 @@ class NewNameLimit:
     @property
     def is_full(self) -> bool:
         """Whether the bound is reached."""
-        most = 0 if self._bound is None else self._bound.most()
-        return 0 < most <= self.held()
+        limit = 0 if self._bound is None else self._bound.limit()
+        return 0 < limit <= self.held()
 
     def error(self, name: str) -> RequestError:
         """Return the error for a refused name."""
         if self._bound is not None and self.is_full:
-            return self._bound.refusal(name, self.held(), self._bound.most())
+            return self._bound.refusal(name, self.held(), self._bound.limit())
         return self._refusal(name, self._per_second())
 
     def _log_limit(self, name: str) -> None:
         if self._limits is not None and self._bound is not None:
             line = "{name} was not created: {found} exist, and clients create them only up to {limit}"
-            self._limits.reached(self._bound.kind, line, name=name, found=self.held(), limit=self._bound.most())
+            self._limits.reached(self._bound.kind, line, name=name, found=self.held(), limit=self._bound.limit())
 
 
 def topic_limit(

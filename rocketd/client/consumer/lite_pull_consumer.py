@@ -194,15 +194,15 @@ class LitePullConsumerEngine(SeekableMember, Generic[T]):
             self._commit_positions()
         self._handled(True)
 
-    def _take_ready(self, most: int | None = None) -> list[ReceivedMessage[T]]:
-        """Return messages of one queue, ``most`` of those pulled together; an empty list if there are none."""
+    def _take_ready(self, limit: int | None = None) -> list[ReceivedMessage[T]]:
+        """Return messages of one queue, ``limit`` of those pulled together; an empty list if there are none."""
         while self._ready:
             assigned, pulled = self._ready.popleft()
             if assigned.is_ending:
                 continue
-            if most is not None and len(pulled) > most:
-                self._ready.appendleft((assigned, pulled[most:]))
-            return self._give(assigned, pulled[:most])
+            if limit is not None and len(pulled) > limit:
+                self._ready.appendleft((assigned, pulled[limit:]))
+            return self._give(assigned, pulled[:limit])
         return []
 
     def _give(self, assigned: AssignedQueue, pulled: list[PulledMessage]) -> list[ReceivedMessage[T]]:

@@ -169,13 +169,13 @@ class PullConsumerEngine(GroupMember, Generic[T]):
         bare: MessageQueue,
         wanted: str | Sql | None,
         offset: int,
-        most: int,
+        limit: int,
         suspend: int,
         timeout_ms: float,
     ) -> PullResult[T]:
         self.check()
-        if offset < 0 or most < 1:
-            raise UsageError(f"offset={offset}, max_messages={most}: an offset is 0 or more, max_messages 1 or more")
+        if offset < 0 or limit < 1:
+            raise UsageError(f"offset={offset}, max_messages={limit}: an offset is 0 or more, max_messages 1 or more")
         queue = queue_with_namespace(self._namespace, bare)
         await self.instance.routes.subscribe_queues(queue.topic)
         # The version matters only if the members of a group must agree on an expression.
@@ -184,7 +184,7 @@ class PullConsumerEngine(GroupMember, Generic[T]):
         broker_id = self._suggested.get(queue, MASTER)
         _, address = address_to_pull(self.instance, queue.broker_name, broker_id)
         flags = self.pull_flags | suspend
-        header = pull_header(self.group, queue, subscription, offset, most, sys_flag=flags, suspend_ms=self.suspend_ms)
+        header = pull_header(self.group, queue, subscription, offset, limit, sys_flag=flags, suspend_ms=self.suspend_ms)
         response = await pull(self.instance, address, header, timeout_ms)
         told = read_header(PullMessageResponseHeader, response)
         self._suggested[queue] = told.suggest_which_broker_id

@@ -62,9 +62,9 @@ class Routes:
         self._asking: dict[tuple[str, bool], list[Deferred[_Topic]]] = {}
 
     async def publish_queues(
-        self, topic: str, template: str = AUTO_CREATE_TOPIC, most: int = DEFAULT_TOPIC_QUEUES
+        self, topic: str, template: str = AUTO_CREATE_TOPIC, limit: int = DEFAULT_TOPIC_QUEUES
     ) -> list[MessageQueue]:
-        """Return the writable queues. A new topic will have the queues of ``template``, at most ``most``.
+        """Return the writable queues. A new topic will have the queues of ``template``, at most ``limit``.
 
         The list must not be changed.
 
@@ -77,7 +77,7 @@ class Routes:
         """
         known = self._topics.get(topic)
         if known is None:
-            known = await self._find(topic, template, most)
+            known = await self._find(topic, template, limit)
         if not known.writable:
             raise BrokerUnreachableError(f"no broker takes messages of topic {topic}: {_describe(known.route)}")
         return known.writable
@@ -188,7 +188,7 @@ class Routes:
 
     # ------------------------------------------------------------ requests
 
-    async def _find(self, topic: str, template: str | None, most: int) -> _Topic:
+    async def _find(self, topic: str, template: str | None, limit: int) -> _Topic:
         """Look a topic up, once for all concurrent callers."""
         key = (topic, template is not None)
         waiting = self._asking.get(key)
@@ -196,7 +196,7 @@ class Routes:
             return await join(waiting)
         waiting = self._asking[key] = []
         answer = join(waiting)
-        asked = Deferred.fromCoroutine(self._look_up(topic, template, most))
+        asked = Deferred.fromCoroutine(self._look_up(topic, template, limit))
         asked.addBoth(self._found, key, waiting)
         return await answer
 
@@ -204,12 +204,12 @@ class Routes:
         del self._asking[key]
         tell_all(result, waiting)
 
-    async def _look_up(self, topic: str, template: str | None, most: int) -> _Topic:
+    async def _look_up(self, topic: str, template: str | None, limit: int) -> _Topic:
         route = await self._fetch(topic)
         if route is None and template is not None:
             route = await self._fetch(template)
             for queue in route.queue_datas if route is not None else ():
-                queue.read_queue_nums = queue.write_queue_nums = min(most, queue.read_queue_nums)
+                queue.read_queue_nums = queue.write_queue_nums = min(limit, queue.read_queue_nums)
         if route is None:
             raise await self._reason(topic, template)
         return self._keep(topic, route)

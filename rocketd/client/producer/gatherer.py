@@ -32,17 +32,17 @@ class _Batch:
 
 
 class Gatherer:
-    """The batches of one producer. ``linger`` is in seconds, ``most`` is the maximum number of messages of a batch.
+    """The batches of one producer. ``linger`` is in seconds, ``limit`` is the maximum number of messages of a batch.
 
     ``pending`` is the number of messages that wait or are being sent.
     """
 
-    def __init__(self, reactor: IReactor, send: SendBatch, linger: float, most: int) -> None:
+    def __init__(self, reactor: IReactor, send: SendBatch, linger: float, limit: int) -> None:
         self._reactor = reactor
         self._send = send
         self.pending = 0
         self._linger = linger
-        self._most = most
+        self._limit = limit
         self._batches: dict[tuple[str, bool], _Batch] = {}
         self._sending: set[Deferred[None]] = set()
 
@@ -76,7 +76,7 @@ class Gatherer:
         batch.parts[result] = part
         batch.size += len(part.entry)
         batch.deadline = min(batch.deadline, self._reactor.seconds() + timeout_ms / 1000)
-        if len(batch.parts) >= self._most or batch.size >= MAX_GATHERED_BYTES:
+        if len(batch.parts) >= self._limit or batch.size >= MAX_GATHERED_BYTES:
             self._flush(key, batch)
         return result
 

@@ -472,7 +472,7 @@ class ProducerSender:
             sys_flag=outgoing.sys_flag,
             batch=outgoing.code == RequestCode.SEND_BATCH_MESSAGE,
             template=self._options.create_topic_key,
-            most_queues=self._options.default_topic_queues,
+            max_queues=self._options.default_topic_queues,
         )
 
     def result(self, outgoing: OutgoingMessage, queue: MessageQueue, response: RemotingCommand) -> SendResult:

@@ -68,9 +68,9 @@ async def at_place(
 
 
 async def by_key(
-    instance: ClientInstance, topic: str, key: str, most: int, begin: datetime | None, end: datetime | None
+    instance: ClientInstance, topic: str, key: str, limit: int, begin: datetime | None, end: datetime | None
 ) -> list[ReceivedMessage[bytes]]:
-    """Return messages with a key stored from ``begin`` to ``end``, ``most`` of each broker at most.
+    """Return messages with a key stored from ``begin`` to ``end``, ``limit`` of each broker at most.
 
     Raises:
 
@@ -83,7 +83,7 @@ async def by_key(
     header = _Query(
         topic=_topic(instance, topic),
         key=key,
-        max_num=most,
+        max_num=limit,
         begin_timestamp=max(0, begin_ms - LAST_MS),
         end_timestamp=end_ms,
     )

@@ -20,8 +20,8 @@ from rocketd.common.event_loop.reactor import IReactor
 _TIMES_IN_LIMIT = 3
 """Notifications (WATCHDOG=1) within the time limit of the watchdog."""
 _REPEAT_SECONDS = 0.1
-_MOST_REPEATS = 100
-_MOST_WAITING = 20
+_MAX_REPEATS = 100
+_MAX_WAITING = 20
 """Messages waiting for space in the manager's socket. Further ones replace the oldest."""
 
 
@@ -37,7 +37,7 @@ class ServiceManager:
         self._signs: LoopingCall | None = None
         self._is_ready = False
         self._complained = False
-        self._waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[bytes] = deque(maxlen=_MAX_WAITING)
         self._repeats = 0
         self._repeat: IDelayedCall | None = None
 
@@ -68,7 +68,7 @@ class ServiceManager:
         """Notify the watchdog no longer, and repeat no message."""
         if self._repeat is not None:
             self._repeat.cancel()
-            self._repeats = _MOST_REPEATS
+            self._repeats = _MAX_REPEATS
             self._send_waiting()
         if self._signs is not None:
             self._signs.stop()
@@ -87,7 +87,7 @@ class ServiceManager:
             try:
                 self._send(self._waiting[0])
             except BlockingIOError as error:
-                if self._repeats < _MOST_REPEATS:
+                if self._repeats < _MAX_REPEATS:
                     self._repeats += 1
                     self._repeat = self._reactor.callLater(_REPEAT_SECONDS, self._send_waiting)
                     return

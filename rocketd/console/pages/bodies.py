@@ -5,11 +5,11 @@ from typing import Final, Literal
 
 Shape = Literal["text", "json", "hex"]
 
-MOST_BYTES: Final = 64 * 1024
+MAX_BYTES: Final = 64 * 1024
 """Bytes of a body that are shown as text or JSON."""
-MOST_CHARACTERS: Final = 4 * MOST_BYTES
+MAX_CHARACTERS: Final = 4 * MAX_BYTES
 """Characters of a body that are shown as JSON, with the blanks in front of its lines."""
-MOST_HEX_BYTES: Final = 4096
+MAX_HEX_BYTES: Final = 4096
 PREVIEW: Final = 80
 _LINE: Final = 16
 
@@ -20,7 +20,7 @@ def shape_of(body: bytes) -> Shape:
         text = body.decode()
     except UnicodeDecodeError:
         return "hex"
-    if body[:1] in (b"{", b"[") and len(body) <= MOST_BYTES:
+    if body[:1] in (b"{", b"[") and len(body) <= MAX_BYTES:
         try:
             json.loads(text)
         except (ValueError, RecursionError):
@@ -32,13 +32,13 @@ def shape_of(body: bytes) -> Shape:
 def shown(body: bytes, shape: Shape) -> str:
     """Return a body in a shape. A body that is too long for a page is cut; the last line says so."""
     if shape == "hex":
-        return _hex(body[:MOST_HEX_BYTES]) + _rest(len(body) - MOST_HEX_BYTES)
-    if shape == "json" and len(body) <= MOST_BYTES:
+        return _hex(body[:MAX_HEX_BYTES]) + _rest(len(body) - MAX_HEX_BYTES)
+    if shape == "json" and len(body) <= MAX_BYTES:
         try:
             return _indented(json.loads(body))
         except (ValueError, RecursionError) as error:
             return f"This is not JSON: {error}"
-    return body[:MOST_BYTES].decode("utf-8", "replace").replace("\r\n", "\n") + _rest(len(body) - MOST_BYTES)
+    return body[:MAX_BYTES].decode("utf-8", "replace").replace("\r\n", "\n") + _rest(len(body) - MAX_BYTES)
 
 
 def preview(body: bytes, compressed: bool) -> str:
@@ -57,8 +57,8 @@ def _indented(value: object) -> str:
     for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
         parts.append(part)
         size += len(part)
-        if size > MOST_CHARACTERS:
-            return "".join(parts)[:MOST_CHARACTERS] + "\n… the rest is not shown: it is too deep"
+        if size > MAX_CHARACTERS:
+            return "".join(parts)[:MAX_CHARACTERS] + "\n… the rest is not shown: it is too deep"
     return "".join(parts)
 
 

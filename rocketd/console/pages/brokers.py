@@ -11,7 +11,7 @@ from rocketd.console.pages.visit import Visit
 from rocketd.protocol.cluster import MASTER
 from rocketd.remoting.wire.codes import RequestCode
 
-MOST_LINES: Final = 1000
+MAX_LINES: Final = 1000
 """Facts and settings of a broker that are shown."""
 _SECRET: Final = re.compile("password|secret|token", re.IGNORECASE)
 
@@ -27,7 +27,7 @@ async def broker_page(visit: Visit) -> View:
     if found.failure is not None:
         elements.append(Notice("error", f"The state of {found.address} is unknown: {found.failure}"))
     else:
-        elements.append(Facts("State", sorted(found.state.items())[:MOST_LINES]))
+        elements.append(Facts("State", sorted(found.state.items())[:MAX_LINES]))
         elements.append(await _settings(visit, found))
     return View(
         f"Broker {name}, {'master' if found.is_master else f'slave {broker_id}'}",
@@ -73,7 +73,7 @@ async def _settings(visit: Visit, broker: BrokerState) -> Element:
         text = (check_response(broker.address, answer).body or b"").decode("utf-8", "replace")
     except RocketMQError as error:
         return Notice("warning", f"The settings are unknown: {error}")
-    return Facts("Settings", shown_settings(text)[:MOST_LINES])
+    return Facts("Settings", shown_settings(text)[:MAX_LINES])
 
 
 def shown_settings(text: str) -> list[tuple[str, str]]:

@@ -12,12 +12,12 @@ from rocketd.console.errors import ConsoleError, NotFoundError
 from rocketd.console.pages.elements import Cell, Element, Facts, Form, Heading, Input, Link, Notice, Table, View
 from rocketd.console.pages.links import link_of_group
 from rocketd.console.pages.messages import described
-from rocketd.console.pages.visit import MOST_ROWS, Visit, time_text
+from rocketd.console.pages.visit import MAX_ROWS, Visit, time_text
 
 DEAD_LETTERS = Link("Dead letters", "/dead-letters")
-MOST_AT_ONCE = 100
+MAX_AT_ONCE = 100
 """Dead letters sent again by one click."""
-MOST_READ = 2000
+MAX_READ = 2000
 """Dead letters read by one page."""
 
 _running: set[str] = set()
@@ -31,17 +31,17 @@ async def dead_letter_list(visit: Visit) -> View:
         return await _groups(visit)
     causes: Counter[str] = Counter()
     rows: list[list[Cell]] = []
-    reader = Letters(visit.cluster, group, DeadLetterFilter(exception or None), MOST_READ)
+    reader = Letters(visit.cluster, group, DeadLetterFilter(exception or None), MAX_READ)
     async for letter in reader:
         causes[letter.exception or ""] += 1
-        if len(rows) < MOST_ROWS:
+        if len(rows) < MAX_ROWS:
             rows.append(_row(letter))
     by_cause = Table(
         "Causes",
         [Heading("Exception"), Heading("Letters", True)],
         [
             [Link(cause, DEAD_LETTERS.path, {"group": group, "exception": cause}) if cause else "unknown", count]
-            for cause, count in causes.most_common(MOST_ROWS)
+            for cause, count in causes.most_common(MAX_ROWS)
         ],
         empty="The group has no dead letters." if not exception else "The group has no dead letters of this cause.",
         note="Only rocketd's Python client gives an exception and a reason." if "" in causes else "",
@@ -73,8 +73,8 @@ async def dead_letter_list(visit: Visit) -> View:
 
 def _note(count: int, more: bool) -> str:
     if more:
-        return f"The first {MOST_READ:,} letters are counted, and {MOST_ROWS} of them are shown."
-    return f"{MOST_ROWS} of {count:,} letters are shown." if count > MOST_ROWS else ""
+        return f"The first {MAX_READ:,} letters are counted, and {MAX_ROWS} of them are shown."
+    return f"{MAX_ROWS} of {count:,} letters are shown." if count > MAX_ROWS else ""
 
 
 async def _groups(visit: Visit) -> View:
@@ -85,9 +85,9 @@ async def _groups(visit: Visit) -> View:
     table = Table(
         "Groups with dead letters",
         [Heading("Group")],
-        [[Link(name, DEAD_LETTERS.path, {"group": name})] for name in names[:MOST_ROWS]],
+        [[Link(name, DEAD_LETTERS.path, {"group": name})] for name in names[:MAX_ROWS]],
         empty="No group has dead letters.",
-        note=f"{MOST_ROWS} of {len(names):,} groups are shown." if len(names) > MOST_ROWS else "",
+        note=f"{MAX_ROWS} of {len(names):,} groups are shown." if len(names) > MAX_ROWS else "",
     )
     return View("Dead letters", [table, form])
 
@@ -98,15 +98,15 @@ class Letters:
     Only one pull is in memory at a time, and bodies stay compressed, because all bodies together could fill the memory.
     """
 
-    def __init__(self, cluster: ConsoleCluster, group: str, wanted: DeadLetterFilter, most: int) -> None:
+    def __init__(self, cluster: ConsoleCluster, group: str, wanted: DeadLetterFilter, limit: int) -> None:
         check_group(group)
         self._reader = DeadLetterReader(cluster.client, group, wanted, packed=True)
-        self._most = most
+        self._limit = limit
         self.more = False
         """Whether there are more dead letters, known at the end."""
 
     async def __aiter__(self) -> AsyncIterator[DeadLetter]:
-        left = self._most
+        left = self._limit
         while (letters := await self._reader.next_page()) is not None:
             for letter in letters:
                 if not left:
@@ -178,7 +178,7 @@ def _selected(visit: Visit) -> DeadLetterFilter:
 async def redrive_preview(visit: Visit) -> View:
     """Return what sending again would do, and the form that does it."""
     group, to = visit.required("group"), visit.one_of("to", "group", "topic")
-    letters = Letters(visit.cluster, group, _selected(visit), MOST_AT_ONCE)
+    letters = Letters(visit.cluster, group, _selected(visit), MAX_AT_ONCE)
     redriver = Redriver(visit.cluster.client, "group" if to == "group" else "topic")
     outcomes = Counter([await redriver.foresee(letter) async for letter in letters])
     facts = Facts(
@@ -193,7 +193,7 @@ async def redrive_preview(visit: Visit) -> View:
     elements: list[Element] = [facts]
     if letters.more:
         elements.append(
-            Notice("warning", f"There are more letters. Each click sends the first {MOST_AT_ONCE} that were not sent.")
+            Notice("warning", f"There are more letters. Each click sends the first {MAX_AT_ONCE} that were not sent.")
         )
     if outcomes:
         hidden = {"group": group, "to": to, "id": visit.text("id"), "exception": visit.text("exception")}
@@ -204,7 +204,7 @@ async def redrive_preview(visit: Visit) -> View:
 
 
 async def redrive(visit: Visit) -> View:
-    """Send dead letters again, at most MOST_AT_ONCE, and tell their numbers."""
+    """Send dead letters again, at most MAX_AT_ONCE, and tell their numbers."""
     group, to = visit.required("group"), visit.one_of("to", "group", "topic")
     if group in _running:
         raise ConsoleError(f"Dead letters of {group} are being sent already. Wait until that has ended.")
@@ -213,9 +213,9 @@ async def redrive(visit: Visit) -> View:
     try:
         reader = DeadLetterReader(visit.cluster.client, group, _selected(visit), packed=True)
         redriver = Redriver(visit.cluster.client, "group" if to == "group" else "topic")
-        while outcomes[RedriveOutcome.SENT] < MOST_AT_ONCE and (letters := await reader.next_page()) is not None:
+        while outcomes[RedriveOutcome.SENT] < MAX_AT_ONCE and (letters := await reader.next_page()) is not None:
             for letter in letters:
-                if outcomes[RedriveOutcome.SENT] < MOST_AT_ONCE:
+                if outcomes[RedriveOutcome.SENT] < MAX_AT_ONCE:
                     outcomes[await redriver.redrive(letter)] += 1
     finally:
         _running.discard(group)
@@ -223,7 +223,7 @@ async def redrive(visit: Visit) -> View:
     elements: list[Element] = [Notice("good", f"{sent} letters are sent.")]
     if lost:
         elements.append(Notice("warning", f"{lost} were not sent: their topic is unknown, or no longer exists."))
-    if sent >= MOST_AT_ONCE:
+    if sent >= MAX_AT_ONCE:
         elements.append(Notice("warning", "There may be more letters. Send again to go on."))
     above = [DEAD_LETTERS, Link(group, DEAD_LETTERS.path, {"group": group})]
     facts = Facts(

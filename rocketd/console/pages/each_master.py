@@ -7,7 +7,7 @@ from rocketd.client.errors import RocketMQError
 from rocketd.client.instance.all_of import all_of
 from rocketd.console.cluster import ConsoleCluster
 from rocketd.console.pages.elements import Element, Notice
-from rocketd.console.pages.visit import MOST_ROWS
+from rocketd.console.pages.visit import MAX_ROWS
 from rocketd.protocol.cluster import MASTER
 
 R = TypeVar("R")
@@ -36,7 +36,7 @@ async def each_master(
             found.append(answer)
     if failures and not found:
         raise failures[0]
-    return found, notices[:MOST_ROWS]
+    return found, notices[:MAX_ROWS]
 
 
 async def _asked(question: Coroutine[Any, Any, R]) -> R | RocketMQError:

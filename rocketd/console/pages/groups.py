@@ -25,7 +25,7 @@ from rocketd.console.pages.elements import (
 from rocketd.console.pages.links import link_of_group, link_of_topic
 from rocketd.console.pages.paging import page_of
 from rocketd.console.pages.topic_names import is_own_group
-from rocketd.console.pages.visit import MOST_ROWS, Visit, moment_text
+from rocketd.console.pages.visit import MAX_ROWS, Visit, moment_text
 from rocketd.protocol.cluster import MASTER
 from rocketd.remoting.bodies.groups import GroupProblems
 from rocketd.remoting.bodies.tables import MessageQueue, SubscriptionGroupConfig
@@ -121,7 +121,7 @@ async def group_page(visit: Visit) -> View:
     clients = Table(
         "Members",
         [Heading("Client"), Heading("Address"), Heading("Language"), Heading("Version", True)],
-        [[each.client_id, each.address, each.language, str(each.version)] for each in members[:MOST_ROWS]],
+        [[each.client_id, each.address, each.language, str(each.version)] for each in members[:MAX_ROWS]],
         empty="No member is online.",
     )
     elements: list[Element] = [*notices, *await _problems(visit, group), facts, lag, *links, clients]
@@ -142,14 +142,14 @@ async def _problems(visit: Visit, group: str) -> list[Element]:
             found = GroupProblems.decode(check_response(address, answer).body).problems
         except RocketMQError:
             return []
-        return [Notice("warning", f"{name}: {problem.text}") for problem in found[:MOST_ROWS]]
+        return [Notice("warning", f"{name}: {problem.text}") for problem in found[:MAX_ROWS]]
 
     answers = await all_of(
         problems(broker.broker_name, broker.broker_addrs[MASTER])
         for broker in await visit.cluster.admin.brokers()
         if MASTER in broker.broker_addrs
     )
-    return [notice for answer in answers for notice in answer][:MOST_ROWS]
+    return [notice for answer in answers for notice in answer][:MAX_ROWS]
 
 
 def _reset_form(group: str, topics: list[str]) -> Form:
@@ -211,7 +211,7 @@ async def reset_preview(visit: Visit) -> View:
             Heading("Offset after", True),
             Heading("Difference", True),
         ],
-        rows[:MOST_ROWS],
+        rows[:MAX_ROWS],
         note="A negative difference is the number of messages that are consumed again, a positive one that of skipped ones.",
     )
     hidden = {"group": group, "topic": topic, "to": visit.text("to"), "moment": visit.text("moment")}

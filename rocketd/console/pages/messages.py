@@ -24,11 +24,11 @@ from rocketd.console.pages.elements import (
 )
 from rocketd.console.pages.links import link_of_message, link_of_topic
 from rocketd.console.pages.reading import between, by_key, newest
-from rocketd.console.pages.visit import MOST_ROWS, Visit, time_text
+from rocketd.console.pages.visit import MAX_ROWS, Visit, time_text
 
-MOST_MESSAGES = 50
+MAX_MESSAGES = 50
 """Messages that a search returns."""
-MOST_GROUPS = 20
+MAX_GROUPS = 20
 """Groups that are asked whether they have consumed a message."""
 _WAYS = ("newest", "id", "key", "time")
 
@@ -64,22 +64,22 @@ async def message_search(visit: Visit) -> View:
         return View("Messages", [form])
     cluster, more = visit.cluster, False
     if by == "newest":
-        answer = await newest(cluster, topic, MOST_MESSAGES)
+        answer = await newest(cluster, topic, MAX_MESSAGES)
         found, more = answer.messages, answer.more
     elif by == "time":
         if begin is None:
             return View("Messages", [Notice("error", "Give the time from which on."), form], status=400)
-        answer = await between(cluster, topic, begin, until, MOST_MESSAGES)
+        answer = await between(cluster, topic, begin, until, MAX_MESSAGES)
         found, more = answer.messages, answer.more
     elif not value:
         return View("Messages", [Notice("error", "Give the id or the key."), form], status=400)
     elif by == "key":
-        answer = await by_key(cluster, topic, value, begin, until, MOST_MESSAGES)
+        answer = await by_key(cluster, topic, value, begin, until, MAX_MESSAGES)
         found, more = answer.messages, answer.more
     else:
         one = await cluster.admin.view_message(topic, value)
         found = [] if one is None else [one]
-    note = f"At most {MOST_MESSAGES} messages are shown; there may be more." if more else ""
+    note = f"At most {MAX_MESSAGES} messages are shown; there may be more." if more else ""
     return View("Messages", [form, message_table(f"Messages of {topic}", found, note)])
 
 
@@ -166,8 +166,8 @@ def described(
         "Shapes of the body", [Link(f"as {each}", path, {**query, "as": each}) for each in ("text", "json", "hex")]
     )
     table = sorted(message.properties.items())
-    note = f"{MOST_ROWS} of {len(table):,} properties are shown." if len(table) > MOST_ROWS else ""
-    properties = Table("Properties", [Heading("Name"), Heading("Value")], table[:MOST_ROWS], note=note)
+    note = f"{MAX_ROWS} of {len(table):,} properties are shown." if len(table) > MAX_ROWS else ""
+    properties = Table("Properties", [Heading("Name"), Heading("Value")], table[:MAX_ROWS], note=note)
     return [facts, Verbatim(f"Body as {shape}", shown(message.body, shape)), shapes, properties]
 
 
@@ -180,7 +180,7 @@ async def _consumed_by(visit: Visit, message: ReceivedMessage[bytes]) -> list[El
         groups = await admin.topic_groups(queue.topic)
     except RocketMQError as error:
         return [Notice("warning", f"The consumer groups are unknown: {error}")]
-    for group in groups[:MOST_GROUPS]:
+    for group in groups[:MAX_GROUPS]:
         try:
             progress = (await admin.group_progress(group, queue.topic)).get(queue)
         except RocketMQError as error:

@@ -10,7 +10,7 @@ from rocketd.client.instance.all_of import all_of
 from rocketd.console.cluster import ConsoleCluster
 from rocketd.console.pages.elements import Cell, Element, Facts, Heading, Link, Notice, Table, View
 from rocketd.console.pages.topic_names import TopicNames, is_own_group
-from rocketd.console.pages.visit import MOST_ROWS, Visit
+from rocketd.console.pages.visit import MAX_ROWS, Visit
 from rocketd.protocol.cluster import MASTER, runtime_info
 
 REFRESH_SECONDS: Final = 10
@@ -45,13 +45,13 @@ class BrokerState:
 
 
 async def broker_states(cluster: ConsoleCluster) -> list[BrokerState]:
-    """Return the states of all registered brokers, at most MOST_ROWS, asked at the same time."""
+    """Return the states of all registered brokers, at most MAX_ROWS, asked at the same time."""
     found = [
         (broker.cluster, broker.broker_name, broker_id, address)
         for broker in await cluster.admin.brokers()
         for broker_id, address in sorted(broker.broker_addrs.items())
     ]
-    return await all_of(_state(cluster, *each) for each in found[:MOST_ROWS])
+    return await all_of(_state(cluster, *each) for each in found[:MAX_ROWS])
 
 
 async def _state(cluster: ConsoleCluster, of_cluster: str, name: str, broker_id: int, address: str) -> BrokerState:

@@ -30,10 +30,10 @@ from rocketd.remoting.headers.client import PullMessageResponseHeader, QueryMess
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.store.format.record import MessageExt
 
-MOST_QUEUES: Final = 64
+MAX_QUEUES: Final = 64
 """Queues that one page reads."""
 _BATCH: Final = 32
-_MOST_PULLS: Final = 4
+_MAX_PULLS: Final = 4
 """Pulls of one queue for a page."""
 
 
@@ -45,24 +45,24 @@ class Found:
     more: bool
 
 
-async def newest(cluster: ConsoleCluster, topic: str, most: int) -> Found:
+async def newest(cluster: ConsoleCluster, topic: str, limit: int) -> Found:
     """Return the newest messages of a topic, the newest first."""
     queues, more = await _queues(cluster, topic)
     found: list[ReceivedMessage[bytes]] = []
     for queue in queues:
         first, end = await cluster.admin.min_offset(queue), await cluster.admin.max_offset(queue)
-        offset = max(first, end - most)
+        offset = max(first, end - limit)
         more = more or offset > first
-        for _ in range(_MOST_PULLS):
+        for _ in range(_MAX_PULLS):
             if offset >= end:
                 break
-            messages, offset = await _pull(cluster.client, queue, offset, most)
+            messages, offset = await _pull(cluster.client, queue, offset, limit)
             found += messages
     found.sort(key=_stored, reverse=True)
-    return Found(found[:most], more or len(found) > most)
+    return Found(found[:limit], more or len(found) > limit)
 
 
-async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: datetime | None, most: int) -> Found:
+async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: datetime | None, limit: int) -> Found:
     """Return the first messages of a topic stored from a time on, and before another one."""
     queues, more = await _queues(cluster, topic)
     begin_ms = milliseconds_of(begin)
@@ -72,10 +72,10 @@ async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: d
         offset, end = await cluster.admin.search_offset(queue, begin), await cluster.admin.max_offset(queue)
         of_queue: list[ReceivedMessage[bytes]] = []
         over = False
-        for _ in range(_MOST_PULLS):
-            if offset >= end or over or len(of_queue) >= most:
+        for _ in range(_MAX_PULLS):
+            if offset >= end or over or len(of_queue) >= limit:
                 break
-            messages, offset = await _pull(cluster.client, queue, offset, most)
+            messages, offset = await _pull(cluster.client, queue, offset, limit)
             for message in messages:
                 over = over or (until_ms is not None and message.store_timestamp >= until_ms)
                 # A clock may have been set back.
@@ -84,25 +84,25 @@ async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: d
         more = more or (offset < end and not over)
         found += of_queue
     found.sort(key=_stored)
-    return Found(found[:most], more or len(found) > most)
+    return Found(found[:limit], more or len(found) > limit)
 
 
 async def by_key(
-    cluster: ConsoleCluster, topic: str, key: str, begin: datetime | None, until: datetime | None, most: int
+    cluster: ConsoleCluster, topic: str, key: str, begin: datetime | None, until: datetime | None, limit: int
 ) -> Found:
-    """Return messages of a topic with a key stored from a time to another, ``most`` of each broker at most."""
+    """Return messages of a topic with a key stored from a time to another, ``limit`` of each broker at most."""
     begin_ms = 0 if begin is None else milliseconds_of(begin)
     until_ms = FOREVER_MS if until is None else milliseconds_of(until)
     route = await cluster.admin.topic_route(topic)
     header = QueryMessageRequestHeader(
         topic=topic,
         key=key,
-        max_num=most,
+        max_num=limit,
         begin_timestamp=max(0, begin_ms - LAST_MS),
         end_timestamp=until_ms,
     )
     found: list[ReceivedMessage[bytes]] = []
-    for broker in sorted(route.broker_datas, key=lambda data: data.broker_name)[:MOST_QUEUES]:
+    for broker in sorted(route.broker_datas, key=lambda data: data.broker_name)[:MAX_QUEUES]:
         address = cluster.client.master(broker.broker_name)
         response = await cluster.client.ask(address, RequestCode.QUERY_MESSAGE, header)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
@@ -114,7 +114,7 @@ async def by_key(
             if wanted and begin_ms <= message.store_timestamp <= until_ms:
                 found.append(message)
     found.sort(key=_stored)
-    return Found(found[:most], len(found) >= most)
+    return Found(found[:limit], len(found) >= limit)
 
 
 async def _queues(cluster: ConsoleCluster, topic: str) -> tuple[list[MessageQueue], bool]:
@@ -122,16 +122,16 @@ async def _queues(cluster: ConsoleCluster, topic: str) -> tuple[list[MessageQueu
     queues = sorted(await cluster.admin.fetch_subscribe_queues(topic))
     if not queues:
         raise ConsoleError(f"Topic {topic} may not be read: its permission has no read.")
-    return queues[:MOST_QUEUES], len(queues) > MOST_QUEUES
+    return queues[:MAX_QUEUES], len(queues) > MAX_QUEUES
 
 
 async def _pull(
-    client: ClientInstance, queue: MessageQueue, offset: int, most: int
+    client: ClientInstance, queue: MessageQueue, offset: int, limit: int
 ) -> tuple[list[ReceivedMessage[bytes]], int]:
     """Return messages from an offset on, and the next offset."""
     _, address = address_to_pull(client, queue.broker_name, MASTER)
     subscription = everything(queue.topic)
-    header = pull_header(TOOLS_GROUP, queue, subscription, offset, min(most, _BATCH))
+    header = pull_header(TOOLS_GROUP, queue, subscription, offset, min(limit, _BATCH))
     response = await pull(client, address, header)
     records = wanted_records(response, subscription, f"{queue.topic} at {queue.broker_name}")
     messages = [_packed(record, queue) for record in records]

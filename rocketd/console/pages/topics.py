@@ -22,7 +22,7 @@ from rocketd.console.pages.elements import (
 from rocketd.console.pages.links import link_of_group, link_of_topic
 from rocketd.console.pages.paging import page_of
 from rocketd.console.pages.topic_names import TopicNames
-from rocketd.console.pages.visit import MOST_ROWS, Visit, moment_text
+from rocketd.console.pages.visit import MAX_ROWS, Visit, moment_text
 from rocketd.protocol.cluster import MASTER
 from rocketd.remoting.bodies.tables import TopicConfigSerializeWrapper, TopicFilterType
 from rocketd.remoting.headers.client import CreateTopicRequestHeader
@@ -31,9 +31,9 @@ from rocketd.remoting.wire.codes import RequestCode
 TOPICS = Link("Topics", "/topics")
 
 
-MOST_QUEUES = 1024
+MAX_QUEUES = 1024
 """Queues of a topic at one broker."""
-MOST_PROPERTIES = 50
+MAX_PROPERTIES = 50
 _QUEUES = "Queues at each broker"
 _FEWER = "With fewer queues than before, consumers no longer get the messages of the others."
 _LOOKS, _LOOK_SECONDS = 10, 0.2
@@ -113,7 +113,7 @@ async def topic_page(visit: Visit) -> View:
                 if queue.broker_name in addresses
                 else None,
             ]
-            for queue in route.queue_datas[:MOST_ROWS]
+            for queue in route.queue_datas[:MAX_ROWS]
         ],
     )
     shown, links = page_of(visit, list(stats.items()), "/topic", {"name": topic})
@@ -142,7 +142,7 @@ async def topic_page(visit: Visit) -> View:
     consumers = Table(
         "Consumer groups",
         [Heading("Group")],
-        [[link_of_group(group)] for group in groups[:MOST_ROWS]],
+        [[link_of_group(group)] for group in groups[:MAX_ROWS]],
         empty="No group consumes this topic.",
     )
     related = [Link("Newest messages", "/messages", {"topic": topic})]
@@ -195,7 +195,7 @@ async def new_topic(visit: Visit) -> View:
 
 async def save_topic(visit: Visit) -> Redirect:
     """Create or change a topic. A new one must not exist: its numbers of queues would be changed by mistake."""
-    name, queues = visit.required("name"), visit.number("queues", 0, 1, MOST_QUEUES)
+    name, queues = visit.required("name"), visit.number("queues", 0, 1, MAX_QUEUES)
     permission = int(
         (visit.text("permission") and visit.one_of("permission", *(each for each, _ in _permissions()))) or 0
     )
@@ -274,7 +274,7 @@ async def delete_topic_preview(visit: Visit) -> View:
         [
             ("Messages", sum(ends.max_offset - ends.min_offset for ends in stats.values())),
             ("Queues", len(stats)),
-            ("Groups that consume it", ", ".join(groups[:MOST_ROWS]) or None),
+            ("Groups that consume it", ", ".join(groups[:MAX_ROWS]) or None),
         ],
     )
     warning = Notice("warning", "Nothing brings the messages back.")
@@ -302,8 +302,8 @@ async def send_message(visit: Visit) -> Redirect:
 
 def _properties(visit: Visit) -> dict[str, str]:
     lines = [line.strip() for line in visit.text("properties", longest=_LONGEST_TEXT).splitlines() if line.strip()]
-    if len(lines) > MOST_PROPERTIES:
-        raise ConsoleError(f"{len(lines)} properties: at most {MOST_PROPERTIES} are accepted.")
+    if len(lines) > MAX_PROPERTIES:
+        raise ConsoleError(f"{len(lines)} properties: at most {MAX_PROPERTIES} are accepted.")
     pairs = [line.partition("=") for line in lines]
     for line, (name, separator, _) in zip(lines, pairs, strict=True):
         if not separator or not name.strip():

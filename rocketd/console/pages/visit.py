@@ -8,7 +8,7 @@ from typing import Final
 from rocketd.console.cluster import ConsoleCluster
 from rocketd.console.errors import ConsoleError
 
-MOST_ROWS: Final = 100
+MAX_ROWS: Final = 100
 """Rows of a table on one page."""
 _LONGEST: Final = 512
 """Characters of a parameter, other than the body of a message."""
@@ -36,13 +36,13 @@ class Visit:
             raise ConsoleError(f"The parameter {name} is missing.")
         return value
 
-    def number(self, name: str, default: int, least: int, most: int) -> int:
+    def number(self, name: str, default: int, minimum: int, maximum: int) -> int:
         """Return a whole number. Raises ConsoleError if it is not one of those accepted."""
         value = self.text(name)
         if not value:
             return default
-        if not value.isascii() or not value.isdigit() or len(value) > 18 or not least <= int(value) <= most:
-            raise ConsoleError(f"{name}={value}: accepted is a whole number from {least} to {most}.")
+        if not value.isascii() or not value.isdigit() or len(value) > 18 or not minimum <= int(value) <= maximum:
+            raise ConsoleError(f"{name}={value}: accepted is a whole number from {minimum} to {maximum}.")
         return int(value)
 
     def one_of(self, name: str, *accepted: str) -> str:

@@ -25,7 +25,7 @@ from rocketd.spark.options.positions import (
 from rocketd.spark.ranges import ReadPlan
 
 _DEFAULT_BATCH_BYTES: Final = 8 * 1024 * 1024
-_MOST_BATCH_BYTES: Final = 1024**3
+_MAX_BATCH_BYTES: Final = 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +257,13 @@ def _check_together(values: Mapping[str, Any], stream: bool) -> None:
         raise OptionError("option commitLog goes with store, and this reads a cluster")
     if "max_trigger_delay" in values and "min_offsets_per_trigger" not in values:
         raise OptionError("option maxTriggerDelay needs minOffsetsPerTrigger: give that as well")
-    most, least = values.get("max_offsets_per_trigger"), values.get("min_offsets_per_trigger")
-    if most is not None and least is not None and least > most:
-        raise OptionError(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
-    if values.get("batch_bytes", 0) > _MOST_BATCH_BYTES:
-        raise OptionError(f"option batchBytes is {values['batch_bytes']}; accepted is at most {_MOST_BATCH_BYTES}")
+    maximum, minimum = values.get("max_offsets_per_trigger"), values.get("min_offsets_per_trigger")
+    if maximum is not None and minimum is not None and minimum > maximum:
+        raise OptionError(
+            f"option minOffsetsPerTrigger is {minimum}, more than maxOffsetsPerTrigger, which is {maximum}"
+        )
+    if values.get("batch_bytes", 0) > _MAX_BATCH_BYTES:
+        raise OptionError(f"option batchBytes is {values['batch_bytes']}; accepted is at most {_MAX_BATCH_BYTES}")
     if not stream and isinstance(values.get("starting_offsets"), Latest):
         raise OptionError("option startingOffsets is 'latest', so a batch read has nothing to read")
     _check_times(values)

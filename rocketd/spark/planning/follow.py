@@ -40,8 +40,8 @@ _ADVICE: Final = (
 class Limits:
     """Bounds of one micro-batch; None means unlimited."""
 
-    most_rows: int | None = None
-    most_bytes: int | None = None
+    max_rows: int | None = None
+    max_bytes: int | None = None
     least_rows: int | None = None
 
 
@@ -204,10 +204,10 @@ class QueueFollower:
 
     def _limited(self, found: News, positions: Mapping[Queue, int], limits: Limits) -> News:
         ends = found.ends
-        if limits.most_rows is not None:
-            ends = by_rows(found.starts, ends, limits.most_rows)
-        if limits.most_bytes is not None:
-            ends = by_bytes(found.starts, ends, limits.most_bytes, self._size)
+        if limits.max_rows is not None:
+            ends = by_rows(found.starts, ends, limits.max_rows)
+        if limits.max_bytes is not None:
+            ends = by_bytes(found.starts, ends, limits.max_bytes, self._size)
         empty = {queue for queue, end in ends.items() if queue not in positions and end <= found.starts[queue]}
         return News(
             {queue: start for queue, start in found.starts.items() if queue not in empty},

@@ -16,25 +16,25 @@ def new_messages(starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> int:
     return sum(max(0, end - starts.get(queue, 0)) for queue, end in ends.items())
 
 
-def by_rows(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int) -> Offsets:
-    """Return ends with at most `most` messages in total, each queue with a share in proportion to its backlog.
+def by_rows(starts: Mapping[Queue, int], ends: Mapping[Queue, int], maximum: int) -> Offsets:
+    """Return ends with at most `maximum` messages in total, each queue with a share in proportion to its backlog.
 
     A queue with a backlog gets at least one message. If there are more queues than messages, they take turns.
     """
     backlog = _backlog(starts, ends)
-    shares = fair_shares([backlog[queue] for queue in backlog], most, turn=sum(starts.values()))
+    shares = fair_shares([backlog[queue] for queue in backlog], maximum, turn=sum(starts.values()))
     return {**starts, **{queue: starts[queue] + share for queue, share in zip(backlog, shares, strict=True)}}
 
 
-def by_bytes(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int, size: Sizer) -> Offsets:
-    """Return ends with at most about `most` bytes in total, shared in the same way.
+def by_bytes(starts: Mapping[Queue, int], ends: Mapping[Queue, int], maximum: int, size: Sizer) -> Offsets:
+    """Return ends with at most about `maximum` bytes in total, shared in the same way.
 
     One of the queues whose share is too small for a message gives one message nevertheless.
     """
     backlog = _backlog(starts, ends)
     if not backlog:
         return dict(ends)
-    shares = fair_shares([count * most for count in backlog.values()], most, turn=0)
+    shares = fair_shares([count * maximum for count in backlog.values()], maximum, turn=0)
     result = dict(starts)
     for queue, share in zip(backlog, shares, strict=True):
         result[queue] += _fitting(queue, starts[queue], backlog[queue], share, size)
@@ -60,36 +60,36 @@ def _fitting(queue: Queue, start: int, count: int, share: int, size: Sizer) -> i
     return messages
 
 
-def fair_shares(backlogs: Sequence[int], most: int, *, turn: int) -> list[int]:
-    """Split `most` in proportion to the backlogs (all above 0). A share is at most its backlog.
+def fair_shares(backlogs: Sequence[int], maximum: int, *, turn: int) -> list[int]:
+    """Split `maximum` in proportion to the backlogs (all above 0). A share is at most its backlog.
 
     Each share is at least 1. If there are fewer units than backlogs, consecutive backlogs from index `turn` on get 1.
     """
     total, queues = sum(backlogs), len(backlogs)
-    if total <= most:
+    if total <= maximum:
         return list(backlogs)
-    if most < queues:
-        chosen = {(turn + step) % queues for step in range(most)}
+    if maximum < queues:
+        chosen = {(turn + step) % queues for step in range(maximum)}
         return [int(number in chosen) for number in range(queues)]
-    spare = most - queues
+    spare = maximum - queues
     rest = total - queues
     shares = [1 + (backlog - 1) * spare // rest for backlog in backlogs]
     fractions = sorted(range(queues), key=lambda number: (-((backlogs[number] - 1) * spare % rest), number))
-    for number in fractions[: most - sum(shares)]:
+    for number in fractions[: maximum - sum(shares)]:
         shares[number] += 1
     return shares
 
 
-def is_held_back(messages: int, least: int | None, waited: float, longest: float) -> bool:
+def is_held_back(messages: int, minimum: int | None, waited: float, longest: float) -> bool:
     """Tell whether a micro-batch waits for more messages. `waited` is the time (s) since the question began."""
-    return bool(least) and 0 < messages < (least or 0) and waited < longest
+    return bool(minimum) and 0 < messages < (minimum or 0) and waited < longest
 
 
-def first_rows(ranges: Sequence[QueueRange], most: int | None) -> list[QueueRange]:
-    """Cut the ranges to at most `most` messages in total, each with a share in proportion to its length."""
-    if most is None:
+def first_rows(ranges: Sequence[QueueRange], maximum: int | None) -> list[QueueRange]:
+    """Cut the ranges to at most `maximum` messages in total, each with a share in proportion to its length."""
+    if maximum is None:
         return list(ranges)
-    shares = fair_shares([one.count for one in ranges], most, turn=0)
+    shares = fair_shares([one.count for one in ranges], maximum, turn=0)
     return [
         QueueRange(one.queue, one.start, one.start + share) for one, share in zip(ranges, shares, strict=True) if share
     ]

@@ -91,9 +91,9 @@ def _no_topic(catalog: Catalog, topic: str) -> str:
     return f"topic {topic!r} does not exist{did_you_mean(topic, topics) or f'; there are {_some(topics)}'}"
 
 
-def _some(names: Iterable[str], most: int = 10) -> str:
+def _some(names: Iterable[str], limit: int = 10) -> str:
     listed = list(names)
     if not listed:
         return "none"
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more

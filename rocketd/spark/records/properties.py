@@ -21,7 +21,7 @@ _PAIR_END = ord(PROPERTY_SEPARATOR)
 _WORD = 8
 _MASKS = np.array([int.from_bytes(b"\xff" * size + bytes(_WORD - size), "little") for size in range(_WORD + 1)], "<u8")
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_MOST_PASSES = 24
+_MAX_PASSES = 24
 
 
 class Properties:
@@ -196,15 +196,15 @@ class Properties:
         """Return the entries whose name is repeated later in the same string."""
         begins, marks, _, firsts = self._entries
         lengths = marks - begins
-        most = int(np.diff(firsts).max()) if self.count else 0
-        if most < 2:
+        limit = int(np.diff(firsts).max()) if self.count else 0
+        if limit < 2:
             return []
         hashes = (self._names + lengths.astype(np.uint64)) * _MIX
         if lengths.max() > _WORD:
             hashes ^= np.where(lengths > _WORD, self._words(np.maximum(marks - _WORD, begins)), np.uint64(0))
         keys = hashes + self._rows.astype(np.uint64) * _MIX
-        if most <= _MOST_PASSES:
-            steps = range(1, min(most, len(keys)))
+        if limit <= _MAX_PASSES:
+            steps = range(1, min(limit, len(keys)))
             found = [np.flatnonzero(keys[step:] == keys[:-step]) for step in steps]
             early = np.concatenate(found) if found else np.zeros(0, np.int64)
             late = early + np.repeat(np.array(steps, np.int64), [len(one) for one in found])

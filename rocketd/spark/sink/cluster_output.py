@@ -19,7 +19,7 @@ from rocketd.spark.wire.message import Batch, RawMessage
 from rocketd.spark.wire.read import read_range
 from rocketd.spark.wire.send import Sender, SendRequest
 
-_MOST_UNDER_WAY: Final = 256
+_MAX_UNDER_WAY: Final = 256
 
 _ROUTE_PATIENCE: Final = 60.0
 """The longest wait for the route of a topic, in seconds: brokers register with a started name server every 30 seconds."""
@@ -38,7 +38,7 @@ class ClusterOutput:
         asking = cluster_options(options)
         self.cluster = ClusterClient(asking)
         sending = ClusterClient(replace(asking, timeout=options.send_timeout))
-        self.sender = Sender(sending, options.producer_group, window=_MOST_UNDER_WAY)
+        self.sender = Sender(sending, options.producer_group, window=_MAX_UNDER_WAY)
 
     def queues(self, topic: str) -> list[Queue]:
         """Return the writable queues, at least one, sorted. Raises ClusterError.

@@ -19,7 +19,7 @@ Parcel = Sequence[Outgoing]
 OnFailure = Callable[[Queue, Parcel, ClusterError, int], Parcel]
 """Called with a parcel that was not acknowledged, and the number of its failures. Returns the part to send again."""
 
-_MOST_TOGETHER: Final = 1000
+_MAX_TOGETHER: Final = 1000
 """The most messages in a request: more would save nothing."""
 
 
@@ -116,7 +116,7 @@ class _Waiting:
         taken: list[Outgoing] = []
         size = 0
         for message in self.messages:
-            if taken and (message.single or size + message.size > self._batch_bytes or len(taken) == _MOST_TOGETHER):
+            if taken and (message.single or size + message.size > self._batch_bytes or len(taken) == _MAX_TOGETHER):
                 break
             taken.append(message)
             size += message.size

@@ -30,7 +30,7 @@ Entries = npt.NDArray[Any]
 """Entries of a queue: an array of `ENTRY`."""
 
 _RECORD = struct.Struct(">ii")
-_MOST_MAPS = 32
+_MAX_MAPS = 32
 _FILLERS_AT_ONCE = 1 << 14
 
 _maps: OrderedDict[tuple[str, int, int], mmap.mmap] = OrderedDict()
@@ -81,7 +81,7 @@ class StoreFile:
         except (OSError, ValueError) as error:
             raise unreadable(error, self.path) from error
         _maps[key] = held
-        if len(_maps) > _MOST_MAPS:
+        if len(_maps) > _MAX_MAPS:
             # A map is closed when the last array made from it is freed.
             _maps.popitem(last=False)
         return held

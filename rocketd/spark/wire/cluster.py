@@ -119,18 +119,18 @@ class ClusterClient:
         For an unknown topic, return the queues that brokers create with the first message, if they do
         (autoCreateTopicEnable). Like Apache's producers, this uses the route of the template topic for new topics.
         """
-        most = None
+        limit = None
         try:
             route = self.route(topic, fresh=fresh)
         except UnknownTopicError as error:
             try:
-                route, most = self.route(AUTO_CREATE_TOPIC, fresh=True), DEFAULT_TOPIC_QUEUES
+                route, limit = self.route(AUTO_CREATE_TOPIC, fresh=True), DEFAULT_TOPIC_QUEUES
             except UnknownTopicError:
                 raise error from None
         return sorted(
             Queue(topic, queue.broker_name, queue.queue_id)
             for queue in permitted_queues(topic, route)
-            if most is None or queue.queue_id < most
+            if limit is None or queue.queue_id < limit
         )
 
     # ------------------------------------------------------------ brokers

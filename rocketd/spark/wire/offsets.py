@@ -61,9 +61,9 @@ def earliest_time(cluster: ClusterClient, queue: Queue) -> int | None:
 # ---------------------------------------------------------------- times
 
 
-def peek(cluster: ClusterClient, queue: Queue, offset: int, most: int = 1) -> tuple[int, bytes]:
-    """Return the offset to go on from, and at most `most` records from an offset on; empty bytes without records."""
-    header = pull_header(cluster.options.group, queue, everything(queue.topic), offset, most)
+def peek(cluster: ClusterClient, queue: Queue, offset: int, limit: int = 1) -> tuple[int, bytes]:
+    """Return the offset to go on from, and at most `limit` records from an offset on; empty bytes without records."""
+    header = pull_header(cluster.options.group, queue, everything(queue.topic), offset, limit)
     answer = cluster.ask(queue.broker, RequestCode.PULL_MESSAGE, header, good=PULLED)
     following = header_of(PullMessageResponseHeader, answer).next_begin_offset
     return following, (answer.body or b"") if answer.code == ResponseCode.SUCCESS else b""

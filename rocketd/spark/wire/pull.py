@@ -31,12 +31,12 @@ NOTHING_WANTED: Final = "NO_MATCHED_MESSAGE"
 _DEEPEST: Final = 16
 """The most pulls in flight."""
 
-_MOST: Final = 1024
+_MAX: Final = 1024
 """Messages requested by one pull; brokers apply a lower limit."""
 
 _PREFIX = Struct(">II")
 _OFFSET_MARK: Final = 1 << 62
-_MOST_MARK: Final = (1 << 30) + 7
+_MAX_MARK: Final = (1 << 30) + 7
 _OPAQUE_MARK: Final = (1 << 30) + 3
 """Numbers that no real request uses. The template of a pull has them as placeholders."""
 
@@ -105,19 +105,19 @@ class PipelinedPulls:
         self._template = b"" if connection.signs else self._make_template()
         self._ask()
 
-    def _header(self, offset: int, most: int) -> PullMessageRequestHeader:
-        return pull_header(self._group, self._queue, self._subscription, offset, most)
+    def _header(self, offset: int, limit: int) -> PullMessageRequestHeader:
+        return pull_header(self._group, self._queue, self._subscription, offset, limit)
 
     def _make_template(self) -> bytes:
-        command = RemotingCommand(CODE, write_header(self._header(_OFFSET_MARK, _MOST_MARK)), opaque=_OPAQUE_MARK)
+        command = RemotingCommand(CODE, write_header(self._header(_OFFSET_MARK, _MAX_MARK)), opaque=_OPAQUE_MARK)
         text = command.encode_header(0)[_PREFIX.size :].replace(b"%", b"%%")
-        for mark in (_OFFSET_MARK, _MOST_MARK, _OPAQUE_MARK):
+        for mark in (_OFFSET_MARK, _MAX_MARK, _OPAQUE_MARK):
             if text.count(b"%d" % mark) != 1:
                 raise AssertionError("a mark is missing or repeated in the header")
         # Fields are in the order of the header's fields, and the opaque number comes after them.
         return (
             text.replace(b"%d" % _OFFSET_MARK, b"%d")
-            .replace(b"%d" % _MOST_MARK, b"%d")
+            .replace(b"%d" % _MAX_MARK, b"%d")
             .replace(b"%d" % _OPAQUE_MARK, b"%d")
         )
 
@@ -129,13 +129,13 @@ class PipelinedPulls:
             return  # sending several at a time costs both sides less
         while len(self._asked) < self._depth and self._next < self._end:
             offset = self._next
-            most = min(self._end - offset, _MOST)
+            limit = min(self._end - offset, _MAX)
             if template:
                 opaque = connection.expect()
-                header = template % (offset, most, opaque)
+                header = template % (offset, limit, opaque)
                 frames += (_PREFIX.pack(4 + len(header), len(header)), header)
             else:
-                opaque = connection.submit(CODE, self._header(offset, most))
+                opaque = connection.submit(CODE, self._header(offset, limit))
             self._asked.append((offset, opaque))
             self._next += self._step
             if not self._step:

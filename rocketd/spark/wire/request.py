@@ -105,7 +105,7 @@ def _header(
         flag=flag,
         sys_flag=sys_flag,
         batch=batch,
-        most_queues=max(DEFAULT_TOPIC_QUEUES, queue.queue_id + 1),
+        max_queues=max(DEFAULT_TOPIC_QUEUES, queue.queue_id + 1),
     )
 
 

@@ -64,7 +64,7 @@ def write_entries(file: IndexCounts, mapped: mmap, group: Sequence[IndexEntry], 
     header_size: int = HEADER_SIZE
     slot_size: int = SLOT_SIZE
     entry_size: int = ENTRY_SIZE
-    most_seconds: int = _MAX_INT
+    max_seconds: int = _MAX_INT
     read_slot: Any = SLOT.unpack_from
     write_slot: Any = SLOT.pack_into
     write_entry: Any = ENTRY.pack_into
@@ -81,7 +81,7 @@ def write_entries(file: IndexCounts, mapped: mmap, group: Sequence[IndexEntry], 
             key_hash = entry[0]
             timestamp = entry[2]
             if timestamp != diff_of:
-                diff = min(max(0, (timestamp - begin) // 1000), most_seconds) if begin > 0 else 0
+                diff = min(max(0, (timestamp - begin) // 1000), max_seconds) if begin > 0 else 0
                 diff_of = timestamp
             slot_at = header_size + key_hash % slots * slot_size
             found: tuple[int] = read_slot(mapped, slot_at)

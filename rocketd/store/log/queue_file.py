@@ -22,7 +22,7 @@ _USUAL_MAP_COUNT = 65_530
 _log = Logger()
 
 
-def most_mappings() -> int:
+def max_mappings() -> int:
     """Return how many queue files may be mapped at a time: half of what the system allows the process."""
     try:
         with open(_MAP_COUNT, encoding="ascii") as file:
@@ -39,8 +39,8 @@ class QueueMappings:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        """`limit` is the greatest number of mapped files, `most_mappings` if it is None."""
-        self._limit = most_mappings() if limit is None else limit
+        """`limit` is the greatest number of mapped files, `max_mappings` if it is None."""
+        self._limit = max_mappings() if limit is None else limit
         self._guard = Lock()
         self._mapped: dict[QueueFile, None] = {}
         """From the file that has waited longest for the question whether it is used."""

@@ -28,7 +28,7 @@ from rocketd.store.state.last_stop import LastStop
 Progress = Callable[[int, int], None]
 """Called with (bytes of the log examined so far, bytes of the log)."""
 
-MOST_TIME_BACK_MS = 60_000
+MAX_TIME_BACK_MS = 60_000
 """A single record whose store time is out of order by more than this counts as damaged."""
 
 _QUEUE_NUMBERS = ("readQueueNums", "writeQueueNums")
@@ -323,11 +323,11 @@ class _StoreTimes:
                 # The last record's time was before that of its predecessor: only this one, or all from here on?
                 text = f"the record at {last.physical_offset} was stored at {then}, the one before it at "
                 text += f"{self._dipped_from}"
-                alone = now >= self._dipped_from > then + MOST_TIME_BACK_MS
+                alone = now >= self._dipped_from > then + MAX_TIME_BACK_MS
                 suspects.append((last, text, alone))
                 self._dipped_from = None
             if now < then:
-                if before is not None and before <= now and then - now > MOST_TIME_BACK_MS:
+                if before is not None and before <= now and then - now > MAX_TIME_BACK_MS:
                     text = f"the record at {last.physical_offset} was stored at {then}, the next one at {now}"
                     suspects.append((last, text, True))
                 else:

@@ -27,7 +27,7 @@ _FILLER_ENTRY = (0, FILLER_SIZE, 0)
 _FILLER = CONSUME_QUEUE_ENTRY.pack(*_FILLER_ENTRY)
 _RECOVERED_FILES = 3
 MAX_OFFSET = (1 << 63) - 1
-MOST_PROVED_TAGS = 256
+MAX_PROVED_TAGS = 256
 """Tags codes remembered of one queue. With more, its codes are not compared with records."""
 
 _log = Logger()
@@ -118,7 +118,7 @@ class ConsumeQueue:
         proved = self.proved_tags
         if proved is not None:
             proved.add(tags_code)
-            if len(proved) > MOST_PROVED_TAGS:
+            if len(proved) > MAX_PROVED_TAGS:
                 self.proved_tags = None
 
     def tags_code_of(self, tags_code: int) -> int | None:

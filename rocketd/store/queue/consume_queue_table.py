@@ -31,11 +31,11 @@ class ConsumeQueueTable:
         ext_directory: str | None = None,
         ext_file_size: int = DEFAULT_EXT_FILE_SIZE,
         extend: bool = False,
-        most_mapped: int | None = None,
+        max_mapped: int | None = None,
     ) -> None:
         """`file_size` in bytes is rounded up to whole entries.
 
-        `most_mapped` is the greatest number of mapped files, as many as the system allows if it is None.
+        `max_mapped` is the greatest number of mapped files, as many as the system allows if it is None.
 
         Queues with files below `ext_directory` have an extension for their entries. With `extend`, all queues have one,
         and new entries point to it.
@@ -46,7 +46,7 @@ class ConsumeQueueTable:
         self._ext_directory = ext_directory
         self._ext_file_size = ext_file_size
         self._extend = extend
-        self.mappings = QueueMappings(most_mapped)
+        self.mappings = QueueMappings(max_mapped)
         """The mapped files of all queues and extensions."""
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.dirty: set[ConsumeQueue] = set()

@@ -45,15 +45,15 @@ def record_run(
     log_from: int,
     begin: int,
     end: int,
-    most_messages: int,
-    most_bytes: int,
+    max_messages: int,
+    max_bytes: int,
     tags_codes: frozenset[int] | None = None,
     left_out: set[int] | None = None,
 ) -> tuple[list[memoryview], int, int, int] | None:
     """Return (views of the records, adjacent ones in one view; their number; their bytes; the queue offset after them).
 
     `entries` are those from `queue_offset` on. They end with the queue file, or after as many as a read may look at: with
-    `tags_codes` as many as it says itself, otherwise one after `most_messages`. `log` and its `view` are the file whose
+    `tags_codes` as many as it says itself, otherwise one after `max_messages`. `log` and its `view` are the file whose
     first byte has the offset `log_from`. Records are served between its positions `begin`, which may be negative, and
     `end`. One record is served even if it is above the limits. With `tags_codes`, only records with one of these hashes
     are served, and the others are not read. With `left_out`, all other hashes must be in this set.
@@ -73,8 +73,8 @@ def record_run(
     longest_head: i64 = _LONGEST_HEAD
     flags_at: i64 = _FLAGS_AT
     v6_flags: i64 = _BORN_V6 | _STORE_V6
-    count_limit: i64 = most_messages
-    bytes_limit: i64 = most_bytes
+    count_limit: i64 = max_messages
+    bytes_limit: i64 = max_bytes
     views: list[memoryview] = []
     total: i64 = 0
     count: i64 = 0

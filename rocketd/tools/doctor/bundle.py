@@ -18,7 +18,7 @@ from rocketd.tools.doctor.machine import MachineFacts
 
 TAIL_BYTES = 256 << 10
 """Bytes of the end of each log file."""
-MOST_LOGS = 20
+MAX_LOGS = 20
 MASK = "******"
 _NAME = r"(?:secret|pass(?:word|wd|phrase|code)|pwd|token|signature|(?:api|private)[_-]?key)[\w.-]{0,40}"
 _SECRET = re.compile(
@@ -83,7 +83,7 @@ def _ends_of_logs(directory: str | None) -> Iterator[tuple[str, str]]:
     except OSError as error:
         yield "unreadable.txt", f"{directory}: {error.strerror}\n"
         return
-    for name in names[:MOST_LOGS]:
+    for name in names[:MAX_LOGS]:
         try:
             with open(os.path.join(directory, name), "rb") as file:
                 before = max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES)

@@ -22,7 +22,7 @@ CLOCK_DIFFERENCE = 5.0
 """Seconds by which the clock of a broker may differ. The brokers tell whole seconds."""
 FULL_DISK, REFUSING_DISK = 0.75, 0.90
 """The defaults of diskMaxUsedSpaceRatio, and of rocketmq.broker.diskSpaceWarningLevelRatio."""
-MOST_GROUPS = 500
+MAX_GROUPS = 500
 """Groups that are looked at. Each costs two requests to each master."""
 _NO_ANSWER = (RocketMQError, RemotingError)
 """No answer, a refusal, or an answer that cannot be read."""
@@ -55,15 +55,15 @@ class ExaminedGroup:
     behind: int
 
 
-async def look_at_cluster(client: ClientInstance, most_behind: int) -> tuple[list[DoctorFinding], list[ExaminedBroker]]:
-    """Return the findings and the members. ``most_behind`` is the greatest lag of a sound group, in messages."""
+async def look_at_cluster(client: ClientInstance, max_behind: int) -> tuple[list[DoctorFinding], list[ExaminedBroker]]:
+    """Return the findings and the members. ``max_behind`` is the greatest lag of a sound group, in messages."""
     tables, findings = await _name_servers(client)
     findings += judge_name_servers(tables)
     members = await _members(client, tables.values())
     findings += judge_members(members, tables)
     if any(member.broker_id == MASTER and member.error is None for member in members):
         try:
-            findings += await _look_at_groups(client, most_behind)
+            findings += await _look_at_groups(client, max_behind)
         except _NO_ANSWER as error:
             findings.append(
                 DoctorFinding(NOTE, "groups", f"groups are unknown: {error}", "correct the faults of the brokers")
@@ -130,18 +130,18 @@ def judge_members(
         )
 
 
-def judge_groups(groups: Iterable[ExaminedGroup], most_behind: int) -> Iterator[DoctorFinding]:
+def judge_groups(groups: Iterable[ExaminedGroup], max_behind: int) -> Iterator[DoctorFinding]:
     """Yield findings about lags."""
     for group in groups:
         if not group.behind:
             continue
         if not group.members:
-            level = WRONG if group.behind > most_behind else NOTE
+            level = WRONG if group.behind > max_behind else NOTE
             text = f"no member is online, and {group.behind} messages wait"
             yield DoctorFinding(
                 level, f"group {group.name}", text, "start its consumers, or delete the group if it is unused"
             )
-        elif group.behind > most_behind:
+        elif group.behind > max_behind:
             text = f"{group.behind} messages behind, with {group.members} members online"
             remedy = (
                 f"rocketd lag {group.name} shows the queues; add members, up to the number of queues, or speed them up"
@@ -211,19 +211,19 @@ async def _members(client: ClientInstance, tables: Iterable[Mapping[str, Mapping
     return members
 
 
-async def _look_at_groups(client: ClientInstance, most_behind: int) -> list[DoctorFinding]:
+async def _look_at_groups(client: ClientInstance, max_behind: int) -> list[DoctorFinding]:
     findings: list[DoctorFinding] = []
     names = [name for name in await inspection.groups(client) if not (name in PRESET_GROUPS or is_system_group(name))]
-    if len(names) > MOST_GROUPS:
-        text = f"only the first {MOST_GROUPS} of {len(names)} groups were looked at"
+    if len(names) > MAX_GROUPS:
+        text = f"only the first {MAX_GROUPS} of {len(names)} groups were looked at"
         findings.append(DoctorFinding(NOTE, "groups", text, "rocketd lag shows a single group"))
     states = []
-    for name in names[:MOST_GROUPS]:
+    for name in names[:MAX_GROUPS]:
         progress = await inspection.progress(client, name, None)
         behind = sum(queue.behind for queue in progress.values())
         members = len(await inspection.consumers(client, name)) if behind else 0
         states.append(ExaminedGroup(name, members, behind))
-    findings += judge_groups(states, most_behind)
+    findings += judge_groups(states, max_behind)
     for address in (await inspection.masters(client)).values():
         header = GroupProblemsRequestHeader(consumer_group=None)
         response = await client.ask(address, RequestCode.GET_GROUP_PROBLEMS, header)

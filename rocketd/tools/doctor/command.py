@@ -30,7 +30,7 @@ from rocketd.tools.doctor.security import judge_security
 )
 @click.option("--local", is_flag=True, help="Look at this machine alone, and ask no server.")
 @click.option(
-    "--most-behind",
+    "--max-behind",
     type=whole_number(0),
     default="10000",
     show_default=True,
@@ -50,7 +50,7 @@ def doctor_command(
     config: str | None,
     overrides: Sequence[tuple[str, str]],
     local: bool,
-    most_behind: int,
+    max_behind: int,
     bundle: str | None,
     as_json: bool,
 ) -> int:
@@ -73,7 +73,7 @@ def doctor_command(
 
     async def look(reactor: IReactor) -> int:
         async with cluster.client(reactor) as client:
-            found, members = await look_at_cluster(client, most_behind)
+            found, members = await look_at_cluster(client, max_behind)
         return finish([*findings, *found], members)
 
     return finish(findings, []) if local else run_client_command(look)

@@ -178,16 +178,16 @@ def _queue(text: str) -> tuple[str | None, int]:
 
 def _read_file(path: str) -> bytes:
     """Return the bytes of a file, or of standard input for ``-``. More than the largest body is not read."""
-    most = ProducerOptions.max_message_size
+    limit = ProducerOptions.max_message_size
     if path == "-" and sys.stdin is None:
         raise click.UsageError("--file -: standard input is closed")
     try:
         with open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-") as file:
-            data = file.read(most + 1)
+            data = file.read(limit + 1)
     except OSError as error:
         raise click.UsageError(f"--file {path}: {error.strerror}") from None
-    if len(data) > most:
-        raise click.UsageError(f"--file {path}: it is longer than {most} bytes, the largest body")
+    if len(data) > limit:
+        raise click.UsageError(f"--file {path}: it is longer than {limit} bytes, the largest body")
     if not data:
         raise click.UsageError(f"--file {path}: it is empty, and a message needs a body")
     return data

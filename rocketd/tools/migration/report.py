@@ -10,7 +10,7 @@ from rocketd.tools.migration.given_settings import GivenSetting
 from rocketd.tools.migration.next_steps import NextStep
 from rocketd.tools.migration.numbers import StoreNumbers
 
-MOST_TOPICS = 20
+MAX_TOPICS = 20
 """Topics in the table, those with the most messages first."""
 
 
@@ -58,10 +58,10 @@ class MigrationReport:
             show_findings(self.findings, as_json=False)
             show("")
         rows = [
-            (name, str(numbers.queues[name]), str(count)) for name, count in numbers.messages.most_common(MOST_TOPICS)
+            (name, str(numbers.queues[name]), str(count)) for name, count in numbers.messages.most_common(MAX_TOPICS)
         ]
         show_table(("topic", "queues", "messages"), rows, right=("queues", "messages"))
-        more = len(numbers.messages) - MOST_TOPICS
+        more = len(numbers.messages) - MAX_TOPICS
         if more > 0:
             show(f"and {more} more topics")
         show("")

@@ -36,7 +36,7 @@ from rocketd.tools.servers.up_settings import (
     show_next_steps,
     start_server,
 )
-from rocketd.tools.servers.up_several import MOST_BROKERS, PORT_DISTANCE, places, up_several
+from rocketd.tools.servers.up_several import MAX_BROKERS, PORT_DISTANCE, places, up_several
 
 _LOG_BYTES = 10 << 20
 _LOG_FILES = 5
@@ -91,7 +91,7 @@ def _host(text: str) -> str:
 )
 @click.option(
     "--brokers",
-    type=click.IntRange(1, MOST_BROKERS),
+    type=click.IntRange(1, MAX_BROKERS),
     default="1",
     show_default=True,
     metavar="N",

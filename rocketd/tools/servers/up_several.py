@@ -28,7 +28,7 @@ from rocketd.tools.servers.up_settings import of_broker, registered, show_next_s
 
 R = TypeVar("R")
 
-MOST_BROKERS = 64
+MAX_BROKERS = 64
 
 PORT_DISTANCE = 10
 """Distance between the ports of two brokers: each also uses the port after its own (slaves), and one two below."""

@@ -7,7 +7,7 @@ from twisted.trial import unittest
 from benchmarks.chaos import compare, journal
 from benchmarks.chaos.accounting import Account, account, handled_again
 from benchmarks.chaos.journal import BEGUN, CHECKED, CLOSED, DECIDED, DONE, FAILED, READY, SENT, UNSENT, WRONG, Event
-from benchmarks.chaos.schedule import CHURN_SECONDS, LASTING, MOST, Change, churn, faults
+from benchmarks.chaos.schedule import CHURN_SECONDS, LASTING, MAX, Change, churn, faults
 from benchmarks.chaos.topics import GROUPS, KEYED, ORDERED, PLAIN, TRANSACTIONS
 
 
@@ -130,7 +130,7 @@ class ScheduleTests(unittest.SynchronousTestCase):
                 present.add(move.member)
             else:
                 present.remove(move.member)
-            self.assertLessEqual(LASTING + len(present), MOST)
+            self.assertLessEqual(LASTING + len(present), MAX)
         changes = [move.change for move in churn(600, 1)]
         self.assertTrue(all(change in changes for change in Change))
 

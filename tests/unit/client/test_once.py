@@ -15,7 +15,7 @@ from tests.support.once_stores import Answers, StoreTests, message
 
 class MemoryStoreTests(StoreTests, SynchronousTestCase):
     def setUp(self):
-        self.store = MemoryStore(most=3)
+        self.store = MemoryStore(limit=3)
 
     def test_message_handled_twice_at_once_is_retried(self):
         caught = []

@@ -225,12 +225,12 @@ class EffectTests(ClientTestCase):
 
     def test_default_topic_queues(self):
         self.cluster.topics.add("TBW102")  # eight queues
-        for topic, most, queues in (("Few", 3, 3), ("Many", 20, 8)):
-            producer = ProducerEngine(self.client, topic, options=ProducerOptions(default_topic_queues=most))
+        for topic, limit, queues in (("Few", 3, 3), ("Many", 20, 8)):
+            producer = ProducerEngine(self.client, topic, options=ProducerOptions(default_topic_queues=limit))
             self.result_of(producer.start())
             found = {self.result_of(producer.send(Message(topic, b"x"))).queue for _ in range(40)}
             self.assertEqual(len(found), 2 * queues)
-            self.assertEqual(self.cluster.of(310)[-1][1]["d"], str(most))
+            self.assertEqual(self.cluster.of(310)[-1][1]["d"], str(limit))
 
     def test_retries(self):
         self.cluster.refusals = {(310, "a:10911"): 1, (310, "b:10911"): 1}

@@ -72,7 +72,7 @@ class PrefixedHasherTests(SynchronousTestCase):
             self.assertEqual(hasher.hash_unsigned("T#", key), by_definition("T#" + key))
 
     def test_full_memory_stays_bounded_and_exact(self) -> None:
-        hasher = PrefixedHasher(most_heads=3, most_pieces=4)
+        hasher = PrefixedHasher(max_heads=3, max_pieces=4)
         pick = random.Random(5)
         for _ in range(500):
             prefix = f"Topic{pick.randrange(9)}#"

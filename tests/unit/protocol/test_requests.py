@@ -17,7 +17,7 @@ QUEUES = (MessageQueue("T", "broker-a", 3), Queue("T", "broker-a", 3))
 class SendTests(SynchronousTestCase):
     def test_send_header_of_either_queue_has_apaches_short_names(self):
         for queue in QUEUES:
-            header = send_header("g", "T", queue, "WAIT\x01true", born_ms=17, flag=1, sys_flag=2, most_queues=5)
+            header = send_header("g", "T", queue, "WAIT\x01true", born_ms=17, flag=1, sys_flag=2, max_queues=5)
             self.assertEqual(
                 write_header(header),
                 {

@@ -12,7 +12,7 @@ class SendFieldsTests(SynchronousTestCase):
         place = ("g", "T", MessageQueue("T", "b", 3), "UNIQ_KEY\x01A\x02WAIT\x01true")
         for more in (
             {},
-            {"flag": -7, "sys_flag": 1, "batch": True, "template": "TBW102", "most_queues": 8},
+            {"flag": -7, "sys_flag": 1, "batch": True, "template": "TBW102", "max_queues": 8},
         ):
             made = send_fields(*place, born_ms=1_700_000_000_000, **more)
             written = write_header(send_header(*place, born_ms=1_700_000_000_000, **more))

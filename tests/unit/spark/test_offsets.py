@@ -131,11 +131,11 @@ class NewsTests(FollowTestCase):
 
     def test_limits(self):
         positions = {Q0: 0, Q1: 0, B0: 0}
-        ends = self.follower().news(positions, Limits(most_rows=6)).ends
+        ends = self.follower().news(positions, Limits(max_rows=6)).ends
         self.assertEqual(ends, {Q0: 2, Q1: 2, B0: 2})
-        ends = self.follower().news(positions, Limits(most_bytes=900)).ends
+        ends = self.follower().news(positions, Limits(max_bytes=900)).ends
         self.assertEqual(ends, {Q0: 3, Q1: 3, B0: 3})
-        ends = self.follower().news(positions, Limits(most_rows=27, most_bytes=600)).ends
+        ends = self.follower().news(positions, Limits(max_rows=27, max_bytes=600)).ends
         self.assertEqual(ends, {Q0: 2, Q1: 2, B0: 2})
 
     def test_a_new_queue_is_read_from_its_lowest_offset(self):
@@ -386,7 +386,7 @@ class TroubleTests(FollowTestCase):
         error = self.assertRaises(DataLossError, self.follower().news, positions, Limits())
         self.assertIn("5 messages are not there any more: t/a/0[10, 15)", str(error))
         with self.assertLogs("rocketd.spark", "WARNING"):
-            news = self.follower(failOnDataLoss="false").news(positions, Limits(most_rows=3))
+            news = self.follower(failOnDataLoss="false").news(positions, Limits(max_rows=3))
         self.assertEqual((news.starts[Q0], news.ends[Q0]), (15, 18))
 
     def test_permanent_errors_are_raised_at_once(self):

@@ -174,8 +174,10 @@ class WithinTests(SynchronousTestCase):
 
 
 class TaskTests(SynchronousTestCase):
-    def tasks(self, ranges, size=1 << 20, least=None, most=512 << 20, cores=2):
-        found = into_tasks(ranges, lambda part: part.count * size, min_partitions=least, max_bytes=most, cores=cores)
+    def tasks(self, ranges, size=1 << 20, minimum=None, maximum=512 << 20, cores=2):
+        found = into_tasks(
+            ranges, lambda part: part.count * size, min_partitions=minimum, max_bytes=maximum, cores=cores
+        )
         self.assertEqual(joined(one for task in found for one in task), joined(one for one in ranges if one.count))
         self.assertTrue(all(task and all(one.count for one in task) for task in found))
         return found
@@ -194,13 +196,13 @@ class TaskTests(SynchronousTestCase):
         self.assertEqual([len(task) for task in self.tasks(ranges, cores=4)], [1, 1, 1, 1])
 
     def test_a_big_queue_is_split(self):
-        found = self.tasks([QueueRange(Q0, 10, 110)], most=10 << 20)
+        found = self.tasks([QueueRange(Q0, 10, 110)], maximum=10 << 20)
         self.assertEqual(len(found), 10)
         self.assertEqual({task[0].count for task in found}, {10})
 
     def test_least_number_of_tasks_is_made_of_enough_messages(self):
-        self.assertEqual(len(self.tasks([QueueRange(Q0, 0, 9), QueueRange(Q1, 0, 2)], least=7)), 7)
-        self.assertEqual(len(self.tasks([QueueRange(Q0, 0, 3)], least=7)), 3)
+        self.assertEqual(len(self.tasks([QueueRange(Q0, 0, 9), QueueRange(Q1, 0, 2)], minimum=7)), 7)
+        self.assertEqual(len(self.tasks([QueueRange(Q0, 0, 3)], minimum=7)), 3)
 
     def test_a_cut_near_the_border_of_queues_is_made_there(self):
         found = self.tasks([QueueRange(Q0, 0, 1000), QueueRange(Q1, 0, 1010)], size=20_000)
@@ -219,11 +221,11 @@ class TaskTests(SynchronousTestCase):
             )
             sizes = {one.queue: source.choice((1, 100, 10_000)) for one in ranges}
             count = sum(one.count for one in ranges)
-            least = source.choice((None, 1, 3, 20))
+            minimum = source.choice((None, 1, 3, 20))
             found = into_tasks(
                 ranges,
                 lambda part, sizes=sizes: part.count * sizes[part.queue],
-                min_partitions=least,
+                min_partitions=minimum,
                 max_bytes=1 << 20,
                 cores=2,
             )
@@ -231,7 +233,7 @@ class TaskTests(SynchronousTestCase):
             self.assertEqual(joined(flat), joined(one for one in ranges if one.count))
             self.assertEqual(flat, sorted(flat))
             self.assertTrue(all(one.count for one in flat))
-            self.assertGreaterEqual(len(found), min(least or 1, count))
+            self.assertGreaterEqual(len(found), min(minimum or 1, count))
 
 
 class ShareTests(SynchronousTestCase):
@@ -239,11 +241,11 @@ class ShareTests(SynchronousTestCase):
         source = random.Random(7)
         for _ in range(500):
             backlogs = [source.choice((1, 2, 50, 10_000)) for _ in range(source.randint(1, 9))]
-            most = source.randint(1, 30_000)
-            shares = fair_shares(backlogs, most, turn=source.randint(0, 99))
-            self.assertEqual(sum(shares), min(most, sum(backlogs)))
+            maximum = source.randint(1, 30_000)
+            shares = fair_shares(backlogs, maximum, turn=source.randint(0, 99))
+            self.assertEqual(sum(shares), min(maximum, sum(backlogs)))
             self.assertTrue(all(share <= backlog for share, backlog in zip(shares, backlogs, strict=True)))
-            if most >= len(backlogs):
+            if maximum >= len(backlogs):
                 self.assertTrue(all(shares))
 
     def test_queues_with_alike_backlogs_have_alike_shares(self):

@@ -398,7 +398,7 @@ class ConcurrentConsumption:
         """
         if _is_given_back(pulled):
             return False
-        spent = outcome.delay_level == DEAD_LETTER or pulled.reconsume_times >= self._consumer.send_back.most
+        spent = outcome.delay_level == DEAD_LETTER or pulled.reconsume_times >= self._consumer.send_back.limit
         if spent or outcome.is_unreadable or assigned.held.dropped or not assigned.order.rest(pulled):
             return False
         assigned.held.rest(pulled)
@@ -430,7 +430,7 @@ class ConcurrentConsumption:
             if _is_given_back(one):
                 continue  # if no broker takes it, it stays held, and expires again
             # Tries known only to this consumer count, too.
-            spent = outcome.delay_level == DEAD_LETTER or one.reconsume_times >= self._consumer.send_back.most
+            spent = outcome.delay_level == DEAD_LETTER or one.reconsume_times >= self._consumer.send_back.limit
             level = DEAD_LETTER if spent else outcome.delay_level
             if await self._consumer.send_back.send_back(assigned.queue, one, level, outcome.error):
                 given.append(one)

@@ -291,10 +291,10 @@ class OrderlyConsumption:
         """Send exhausted messages to the dead letters. Return whether all of these messages are finished."""
         if self._consumer.options.broadcast:
             return outcome.delay_level == DEAD_LETTER
-        most = self._consumer.options.max_reconsume_times
+        limit = self._consumer.options.max_reconsume_times
         given_up = True
         for one in pulled:
-            if outcome.delay_level == DEAD_LETTER or 0 <= most <= one.reconsume_times:
+            if outcome.delay_level == DEAD_LETTER or 0 <= limit <= one.reconsume_times:
                 given_up &= await self._consumer.send_back.send_back(assigned.queue, one, DEAD_LETTER, outcome.error)
             else:
                 one.reconsume_times += 1

@@ -62,10 +62,10 @@ class FlowLimits:
     def __post_init__(self) -> None:
         check_number("messages", self.messages, 1, 65535)
         check_number("size_mib", self.size_mib, 1, 1024)
-        for option, most in (("max_span", 65535), ("topic_messages", 6_553_500), ("topic_size_mib", 102_400)):
+        for option, limit in (("max_span", 65535), ("topic_messages", 6_553_500), ("topic_size_mib", 102_400)):
             value = getattr(self, option)
             if value is not None:
-                check_number(option, value, 1, most)
+                check_number(option, value, 1, limit)
 
     @property
     def of_topics(self) -> bool:

@@ -98,8 +98,8 @@ class MemberOptions:
         for option in options:
             milliseconds(option, getattr(self, option), zero=zero)
 
-    def _check_number(self, option: str, least: int, most: int) -> None:
-        check_number(option, getattr(self, option), least, most)
+    def _check_number(self, option: str, minimum: int, maximum: int) -> None:
+        check_number(option, getattr(self, option), minimum, maximum)
 
 
 def consume_from_where(options: MemberOptions) -> ConsumeFromWhere:

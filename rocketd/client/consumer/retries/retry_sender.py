@@ -38,12 +38,12 @@ class _Retry(OutgoingMessage, kw_only=True):
 
 
 class RetrySender(ProducerSender):
-    """Sends for consumer group ``group``, given with its namespace. ``most`` is the limit of retries."""
+    """Sends for consumer group ``group``, given with its namespace. ``limit`` is the limit of retries."""
 
-    def __init__(self, instance: ClientInstance, group: str, most: int, random: Random) -> None:
+    def __init__(self, instance: ClientInstance, group: str, limit: int, random: Random) -> None:
         super().__init__(instance, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions(), random)
         self._topic = retry_topic(group)
-        self._most = most
+        self._limit = limit
 
     async def send_again(
         self,
@@ -65,7 +65,7 @@ class RetrySender(ProducerSender):
         }
         table.update(more)
         tries = reconsume_times + 1
-        dead = delay_level == DEAD_LETTER or reconsume_times >= self._most
+        dead = delay_level == DEAD_LETTER or reconsume_times >= self._limit
         if not dead:
             level = FIRST_LEVEL + reconsume_times if delay_level == BROKER_CHOOSES else delay_level
             table[props.DELAY] = str(level)
@@ -81,7 +81,7 @@ class RetrySender(ProducerSender):
             len(record.body),
             born_timestamp=record.born_timestamp,
             tries=tries,
-            limit=tries if dead else self._most + 1,
+            limit=tries if dead else self._limit + 1,
         )
         if broker_name is None:
             await self.send(outgoing, self.send_timeout_ms)

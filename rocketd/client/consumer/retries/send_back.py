@@ -28,15 +28,15 @@ DEFAULT_MAX_RECONSUME_TIMES = 16
 
 
 class SendBack:
-    """Gives messages back for one group. ``most`` is the number of retries before a message becomes a dead letter."""
+    """Gives messages back for one group. ``limit`` is the number of retries before a message becomes a dead letter."""
 
     log = Logger()
 
     def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int) -> None:
-        self.most = DEFAULT_MAX_RECONSUME_TIMES if max_reconsume_times < 0 else max_reconsume_times
+        self.limit = DEFAULT_MAX_RECONSUME_TIMES if max_reconsume_times < 0 else max_reconsume_times
         self._instance = instance
         self._group = group
-        self._sender = RetrySender(instance, group, self.most, Random())
+        self._sender = RetrySender(instance, group, self.limit, Random())
         self._sends_dead_letters = True
 
     async def send_back(
@@ -124,7 +124,7 @@ class SendBack:
             delay_level=delay_level,
             origin_msg_id=table.get(ORIGIN_MESSAGE_ID) or offset_id,
             origin_topic=table.get(RETRY_TOPIC, queue.topic),
-            max_reconsume_times=self.most,
+            max_reconsume_times=self.limit,
             bname=queue.broker_name,
         )
 

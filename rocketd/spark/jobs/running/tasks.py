@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_TASKS = 10_000
+MAX_TASKS = 10_000
 """With more items than this, a task takes several of them."""
 
 
@@ -84,7 +84,7 @@ def run_tasks(
     results = context.accumulator([], _Results(arrived.put))
     group = f"rocketd-{uuid.uuid4().hex}"
     attempts = _attempts(context)
-    rdd = context.parallelize(todo, min(len(todo), MOST_TASKS))
+    rdd = context.parallelize(todo, min(len(todo), MAX_TASKS))
     ended = threading.Event()
 
     def run() -> None:

@@ -232,12 +232,12 @@ class ConcurrencyTests(ConsumingTestCase):
         self.assertEqual(self.running_at_once(order="queue"), [2, 5, 1, 1])
 
     def test_functions_get_threads(self):
-        barrier, lock, running, most = Barrier(4), Lock(), [0], [0]
+        barrier, lock, running, limit = Barrier(4), Lock(), [0], [0]
 
         def handler(message):
             with lock:
                 running[0] += 1
-                most[0] = max(most[0], running[0])
+                limit[0] = max(limit[0], running[0])
             barrier.wait(THREAD_LIMIT)
             with lock:
                 running[0] -= 1
@@ -247,7 +247,7 @@ class ConcurrencyTests(ConsumingTestCase):
         self.deliver(*[b"%d" % n for n in range(4)], keys=[f"k{n}" for n in range(4)])
         while consumer.threads.running:
             self.clock.run_call()
-        self.assertEqual(most, [4])
+        self.assertEqual(limit, [4])
         self.end_of(consumer.stop())
 
     def test_set_concurrency_refuses_same_values_as_option(self):

@@ -117,8 +117,8 @@ def beans(**fields):
 MESSAGE = {"topic": TEXT, "tags": MAYBE, "store_host": MAYBE, "message_type": st.sampled_from(MessageType)}
 
 
-def contexts(trace_type, bean, most=1, **fields):
-    some = st.lists(bean, min_size=1, max_size=most).map(tuple)
+def contexts(trace_type, bean, limit=1, **fields):
+    some = st.lists(bean, min_size=1, max_size=limit).map(tuple)
     return st.builds(TraceContext, trace_type=st.just(trace_type), beans=some, **fields)
 
 

@@ -2,7 +2,7 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.console.pages.bodies import MOST_BYTES, MOST_CHARACTERS, MOST_HEX_BYTES, PREVIEW, preview, shape_of, shown
+from rocketd.console.pages.bodies import MAX_BYTES, MAX_CHARACTERS, MAX_HEX_BYTES, PREVIEW, preview, shape_of, shown
 
 SHAPES = [
     (b"", "text"),
@@ -25,17 +25,17 @@ class BodiesTests(SynchronousTestCase):
                 self.assertIsInstance(shown(body, each), str)
 
     def test_long_bodies_are_cut_and_say_so(self):
-        self.assertTrue(shown(b"a" * (MOST_BYTES + 7), "text").endswith("a\n… 7 more bytes are not shown"))
-        self.assertTrue(shown(b"a" * (MOST_HEX_BYTES + 1234), "hex").endswith("\n… 1,234 more bytes are not shown"))
-        json = shown(b"[" + b"1," * MOST_BYTES + b"1]", "json")
+        self.assertTrue(shown(b"a" * (MAX_BYTES + 7), "text").endswith("a\n… 7 more bytes are not shown"))
+        self.assertTrue(shown(b"a" * (MAX_HEX_BYTES + 1234), "hex").endswith("\n… 1,234 more bytes are not shown"))
+        json = shown(b"[" + b"1," * MAX_BYTES + b"1]", "json")
         self.assertTrue(json.endswith("more bytes are not shown"))
 
     def test_deep_json_is_cut_before_its_blanks_fill_the_memory(self):
         deep = 200
-        body = b"[" * deep + b"1," * (MOST_BYTES // 2 - 2 * deep) + b"1" + b"]" * deep
+        body = b"[" * deep + b"1," * (MAX_BYTES // 2 - 2 * deep) + b"1" + b"]" * deep
         text = shown(body, "json")
         self.assertTrue(text.endswith("… the rest is not shown: it is too deep"))
-        self.assertLess(len(text), MOST_CHARACTERS + 100)
+        self.assertLess(len(text), MAX_CHARACTERS + 100)
 
     def test_hexadecimal_has_offset_bytes_and_text(self):
         lines = [

@@ -109,9 +109,9 @@ class IndexFileTests(SynchronousTestCase):
     def header(self) -> tuple[int, ...]:
         return struct.unpack_from(">qqqqii", Path(self.path).read_bytes())
 
-    def select(self, file: IndexFile, wanted: int, most: int = 64, begin: int = 0, end: int = 1 << 62) -> list[int]:
+    def select(self, file: IndexFile, wanted: int, limit: int = 64, begin: int = 0, end: int = 1 << 62) -> list[int]:
         offsets: list[int] = []
-        file.select(offsets, wanted, most, begin, end, any_offset)
+        file.select(offsets, wanted, limit, begin, end, any_offset)
         return offsets
 
     def test_file_layout(self) -> None:
@@ -187,8 +187,8 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual(self.select(file, 3), [7, 5, 3, 1])
         self.assertEqual(self.select(file, 13), [8, 6, 4, 2])
         self.assertEqual(self.select(file, 23), [])
-        self.assertEqual(self.select(file, 3, most=2), [7, 5])
-        self.assertEqual(self.select(file, 3, most=0), [])
+        self.assertEqual(self.select(file, 3, limit=2), [7, 5])
+        self.assertEqual(self.select(file, 3, limit=0), [])
         offsets = [99]
         file.select(offsets, 3, 2, *ALWAYS, any_offset)
         self.assertEqual(offsets, [99, 7])
@@ -345,8 +345,10 @@ class ServiceCase(SynchronousTestCase):
     def trouble(self) -> None:
         self.troubles += 1
 
-    def find(self, key: str, most: int = 64, begin: int = 0, end: int = 1 << 62, topic: str = "TopicTest") -> list[int]:
-        return self.index.query(topic, key, most, begin, end, any_offset).offsets
+    def find(
+        self, key: str, limit: int = 64, begin: int = 0, end: int = 1 << 62, topic: str = "TopicTest"
+    ) -> list[int]:
+        return self.index.query(topic, key, limit, begin, end, any_offset).offsets
 
     def fill(self, files: int) -> None:
         """So many full files of four messages, a minute apart, and one message in the next."""
@@ -406,8 +408,8 @@ class IndexServiceTests(ServiceCase):
         self.index.put([request(number * 100, ("k",), T0 + number) for number in range(10)])
         self.assertEqual(len(self.index.file_names), 3)
         self.assertEqual(self.find("k"), [900, 800, 700, 600, 500, 400, 300, 200, 100, 0])
-        self.assertEqual(self.find("k", most=3), [900, 800, 700])
-        self.assertEqual(self.find("k", most=5), [900, 800, 700, 600, 500])
+        self.assertEqual(self.find("k", limit=3), [900, 800, 700])
+        self.assertEqual(self.find("k", limit=5), [900, 800, 700, 600, 500])
         self.assertEqual(list(self.index.file_names), sorted(os.listdir(self.directory)))
 
     def test_keys_of_message_may_span_two_files(self) -> None:
@@ -462,9 +464,9 @@ class IndexServiceTests(ServiceCase):
 
     def test_query_is_limited_to_max_offsets(self) -> None:
         self.index.put([request(number, ("k",)) for number in range(100)])
-        self.assertEqual(self.find("k", most=1000), list(range(99, 35, -1)))
+        self.assertEqual(self.find("k", limit=1000), list(range(99, 35, -1)))
         self.index.max_msgs_num_batch = 2
-        self.assertEqual(self.find("k", most=1000), [99, 98])
+        self.assertEqual(self.find("k", limit=1000), [99, 98])
 
     def test_query_by_time(self) -> None:
         self.fill(3)
@@ -516,7 +518,7 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(self.find("key"), [800, 700, 600, 500, 400, 300, 200, 100, 0])
         self.index.put([request(700, ("key",)), request(900, ("key",), T0 + 540_000)])
         self.assertEqual(self.index.file_names, names)
-        self.assertEqual(self.find("key", most=2), [900, 800])
+        self.assertEqual(self.find("key", limit=2), [900, 800])
 
     def test_load_after_crash_keeps_files_up_to_checkpoint(self) -> None:
         self.fill(3)

@@ -98,16 +98,16 @@ class IndexMachine(RuleBasedStateMachine):
             if key in [ALIKE.get(each, each) for each in keys]
         ]
 
-    def query(self, key, most=MANY, begin=ALWAYS[0], end=ALWAYS[1]):
+    def query(self, key, limit=MANY, begin=ALWAYS[0], end=ALWAYS[1]):
         """Each offset once: the newest message's is there twice when it is put again."""
         stored = {physical: at for physical, at, _ in self.messages}
-        found = self.index.query("T", key, most, begin, end, lambda offset: begin <= stored[offset] <= end)
+        found = self.index.query("T", key, limit, begin, end, lambda offset: begin <= stored[offset] <= end)
         return list(dict.fromkeys(found.offsets))
 
-    @rule(key=st.sampled_from(KEYS), most=st.integers(1, 10))
-    def query_some(self, key, most):
-        found = self.index.query("T", key, most, *ALWAYS, any_offset).offsets
-        assert found == self.index.query("T", key, MANY, *ALWAYS, any_offset).offsets[:most]
+    @rule(key=st.sampled_from(KEYS), limit=st.integers(1, 10))
+    def query_some(self, key, limit):
+        found = self.index.query("T", key, limit, *ALWAYS, any_offset).offsets
+        assert found == self.index.query("T", key, MANY, *ALWAYS, any_offset).offsets[:limit]
 
     @rule(key=st.sampled_from(KEYS), part=st.floats(0, 1), span_ms=st.integers(0, 20_000))
     def query_a_time(self, key, part, span_ms):

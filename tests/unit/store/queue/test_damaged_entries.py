@@ -110,7 +110,7 @@ class DamagedEntryTests(ReaderTestCase):
         self.assertEqual(read, [1, 2])
 
     def test_codes_of_queue_with_many_tags_are_not_compared(self):
-        self.patch(consume_queue, "MOST_PROVED_TAGS", 1)
+        self.patch(consume_queue, "MAX_PROVED_TAGS", 1)
         self.tagged(0)
         self.assertIsNone(self.store.consume_queue("TopicTest", 0).proved_tags)
         self.assertEqual(self.tagged(0), self.wanted_of(0))

@@ -34,7 +34,7 @@ class QueueMappingTests(SynchronousTestCase):
         self.table = self.make()
 
     def make(self):
-        table = ConsumeQueueTable(self.fs, self.directory, FILE_SIZE, most_mapped=self.limit)
+        table = ConsumeQueueTable(self.fs, self.directory, FILE_SIZE, max_mapped=self.limit)
         table.load()
         return table
 

@@ -53,8 +53,8 @@ class RecordRunTests(SynchronousTestCase):
         self.log[position + body_at - 4 : position + body_at] = (70).to_bytes(4, "big")
         self.log[position + body_at + 70 : position + body_at + 70 + len(topic)] = topic
 
-    def run_of(self, most_messages=32, most_bytes=1 << 20, begin=0, end=None, tags_codes=None, left_out=None):
-        entries = b"".join(CONSUME_QUEUE_ENTRY.pack(*entry) for entry in self.entries[: most_messages + 1])
+    def run_of(self, max_messages=32, max_bytes=1 << 20, begin=0, end=None, tags_codes=None, left_out=None):
+        entries = b"".join(CONSUME_QUEUE_ENTRY.pack(*entry) for entry in self.entries[: max_messages + 1])
         view = memoryview(self.log)
         found = record_run.record_run(
             entries,
@@ -66,8 +66,8 @@ class RecordRunTests(SynchronousTestCase):
             LOG_FROM,
             begin,
             self.end if end is None else end,
-            most_messages,
-            most_bytes,
+            max_messages,
+            max_bytes,
             tags_codes,
             left_out,
         )
@@ -86,12 +86,12 @@ class RecordRunTests(SynchronousTestCase):
         self.assertEqual(self.run_of(1), ([200], 1))
 
     def test_run_of_few_bytes_ends_before_the_limit(self):
-        self.assertEqual(self.run_of(most_bytes=600), ([400, 200], 3))
-        self.assertEqual(self.run_of(most_bytes=599), ([400], 2))
+        self.assertEqual(self.run_of(max_bytes=600), ([400, 200], 3))
+        self.assertEqual(self.run_of(max_bytes=599), ([400], 2))
 
     def test_run_above_all_limits_has_one_record(self):
-        self.assertEqual(self.run_of(most_messages=0), ([200], 1))
-        self.assertEqual(self.run_of(most_bytes=1), ([200], 1))
+        self.assertEqual(self.run_of(max_messages=0), ([200], 1))
+        self.assertEqual(self.run_of(max_bytes=1), ([200], 1))
 
     def test_record_outside_the_positions_is_left_to_the_caller(self):
         self.assertIsNone(self.run_of(end=self.end - 1))

@@ -118,14 +118,14 @@ class FlowControlTests(SynchronousTestCase):
         self.assertFalse(FlowLimits().of_topics)
 
     def test_apaches_ranges(self):
-        most = {
+        limits = {
             "messages": 65535,
             "size_mib": 1024,
             "max_span": 65535,
             "topic_messages": 6_553_500,
             "topic_size_mib": 102_400,
         }
-        for option, limit in most.items():
+        for option, limit in limits.items():
             FlowLimits(**{option: 1})
             FlowLimits(**{option: limit})
             for value in (0, -1, -3, limit + 1, 1.5, True, "5", b"5"):
