@@ -45,7 +45,7 @@ Invariants:
   exception is a slave without TLS: the thread `rocketd-replica` appends its master's log.
 - A processor never blocks on a client, a slave or a flush: it answers later.
 - A send is answered with success only after the steps that the settings ask for: flush, replication, and the entry of an
-  auto-created topic (`send.durability`, `tables.settlement`).
+  auto-created topic (`send.durability`, `tables.new_name_durability`).
 - Each class says which thread owns which method. Tables read by several threads are locked, or their entries replaced.
 - A subpackage sees the broker through the protocol in its ``parts.py``, which names no type of a subpackage above.
 - The start opens parts in the order of their dependencies, and the stop closes them in the opposite order. Acknowledged

@@ -25,17 +25,17 @@ from rocketd.client.instance.all_of import errors_of, raise_first
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.messages.namespace import queue_without_namespace, with_namespace
-from rocketd.client.queries import accounts as account_questions
+from rocketd.client.queries import accounts as account_queries
 from rocketd.client.queries import inspection, name_servers, offset_reset
 from rocketd.client.queries import messages as message_search
-from rocketd.client.queries import queues as queue_questions
+from rocketd.client.queries import queues as queue_queries
 from rocketd.client.queries.accounts import BrokerAccount
 from rocketd.client.queries.inspection import GroupClient, QueueEnds, QueueProgress, ServerAnswer
 from rocketd.client.queries.masters import Masters
 from rocketd.client.queries.offset_reset import Target
 from rocketd.common.names import SYSTEM_TOPICS
 from rocketd.common.record_host import parse_offset_message_id
-from rocketd.protocol import cluster as questions
+from rocketd.protocol import cluster as requests
 from rocketd.remoting.bodies.tables import (
     BrokerData,
     MessageQueue,
@@ -88,7 +88,7 @@ class AdminEngine:
     async def brokers(self) -> list[BrokerData]:
         """Return all registered brokers, sorted by name: the cluster of each, and its addresses by broker id."""
         self._check()
-        info = await self.instance.answer_of_name_server(questions.cluster_info())
+        info = await self.instance.answer_of_name_server(requests.cluster_info())
         return [info.broker_addr_table[name] for name in sorted(info.broker_addr_table)]
 
     async def ask(
@@ -107,7 +107,7 @@ class AdminEngine:
     async def topics(self) -> list[str]:
         """Return the names of all topics, including those of the system and of retries."""
         self._check()
-        return sorted(await self.instance.answer_of_name_server(questions.topics()))
+        return sorted(await self.instance.answer_of_name_server(requests.topics()))
 
     async def create_topic(self, topic: str, *, queues: int = 4, cluster: str | None = None) -> None:
         """Create a topic with ``queues`` queues at each broker, or at those of one cluster. Change it if it exists.
@@ -122,9 +122,9 @@ class AdminEngine:
         if isinstance(queues, bool) or not isinstance(queues, int) or queues < 1:
             raise UsageError(f"queues={queues!r}: a topic has one queue or more")
         name = self._topic(topic)
-        question = questions.create_topic(name, queues)
+        request = requests.create_topic(name, queues)
         try:
-            await self._tell_masters(cluster, question.code, question.header)
+            await self._tell_masters(cluster, request.code, request.header)
         finally:
             self.instance.routes.forget(name)
 
@@ -154,29 +154,29 @@ class AdminEngine:
     async def fetch_subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic. Raises IllegalTopicError and NoRouteError."""
         self._check()
-        return await queue_questions.subscribe_queues(self.instance, topic)
+        return await queue_queries.subscribe_queues(self.instance, topic)
 
     # ------------------------------------------------------------ queues
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset for a queue's next message."""
         self._check()
-        return await queue_questions.max_offset(self.instance, queue)
+        return await queue_queries.max_offset(self.instance, queue)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of a queue's first message."""
         self._check()
-        return await queue_questions.min_offset(self.instance, queue)
+        return await queue_queries.min_offset(self.instance, queue)
 
     async def search_offset(self, queue: MessageQueue, moment: datetime) -> int:
         """Return the offset of the first message stored at or after a time; the end of the queue if there is none."""
         self._check()
-        return await queue_questions.search_offset(self.instance, queue, moment)
+        return await queue_queries.search_offset(self.instance, queue, moment)
 
     async def earliest_message_time(self, queue: MessageQueue) -> datetime | None:
         """Return the store time of a queue's first message; None if it has none."""
         self._check()
-        return await queue_questions.earliest_message_time(self.instance, queue)
+        return await queue_queries.earliest_message_time(self.instance, queue)
 
     # ------------------------------------------------------------ messages
 
@@ -406,7 +406,7 @@ class AdminEngine:
     async def accounts(self, broker: str) -> list[BrokerAccount]:
         """Return the accounts of a master, given by name, without their secrets. Raises UsageError if it is unknown."""
         self._check()
-        return await account_questions.accounts(self.instance, await inspection.master_of(self.instance, broker))
+        return await account_queries.accounts(self.instance, await inspection.master_of(self.instance, broker))
 
     async def set_account(
         self, account: BrokerAccount, *, secret_key: str | None = None, cluster: str | None = None
@@ -418,7 +418,7 @@ class AdminEngine:
         control.
         """
         self._check()
-        await account_questions.set_account(self.instance, await self._masters(cluster), account, secret_key)
+        await account_queries.set_account(self.instance, await self._masters(cluster), account, secret_key)
 
     async def delete_account(self, access_key: str, *, cluster: str | None = None) -> None:
         """Delete an account at all masters that have it, or at those of one cluster.
@@ -426,12 +426,12 @@ class AdminEngine:
         Raises NoBrokerError, and BrokerError if a broker refuses or none has the account.
         """
         self._check()
-        await account_questions.delete_account(self.instance, await self._masters(cluster), access_key)
+        await account_queries.delete_account(self.instance, await self._masters(cluster), access_key)
 
     async def white_addresses(self, broker: str) -> list[str]:
         """Return the addresses whose requests need no account at a master, given by name. Raises UsageError."""
         self._check()
-        return await account_questions.white_addresses(self.instance, await inspection.master_of(self.instance, broker))
+        return await account_queries.white_addresses(self.instance, await inspection.master_of(self.instance, broker))
 
     async def set_white_addresses(self, addresses: Sequence[str], *, cluster: str | None = None) -> None:
         """Set the addresses whose requests need no account, at all masters or at those of one cluster.
@@ -439,7 +439,7 @@ class AdminEngine:
         Raises UsageError if there is none, NoBrokerError, and BrokerError if a broker refuses.
         """
         self._check()
-        await account_questions.set_white_addresses(self.instance, await self._masters(cluster), addresses)
+        await account_queries.set_white_addresses(self.instance, await self._masters(cluster), addresses)
 
     # ------------------------------------------------------------ dead letters
 

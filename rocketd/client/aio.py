@@ -90,7 +90,7 @@ class Producer(ProducerFace[T], AioLifecycle):
         except RemotingError as error:
             result = engine.failed(begun, error)
         finally:
-            engine.settle(begun)
+            engine.try_is_over(begun)
         return result if isinstance(result, SendResult) else await to_future(engine.send_again(begun, result))
 
     async def send_oneway(

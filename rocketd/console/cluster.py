@@ -189,9 +189,9 @@ async def _verdict(cluster: ConsoleCluster, address: str) -> bool | RocketMQErro
 
     One of Apache's answers SYSTEM_ERROR in the first seconds after its start.
     """
-    question = runtime_info()
+    request = runtime_info()
     try:
-        question.result(address, await cluster.client.ask(address, question.code, question.header))
+        request.result(address, await cluster.client.ask(address, request.code, request.header))
     except RocketMQError as error:
         return False if isinstance(error, BrokerError) and is_refusal(error) else error
     return True

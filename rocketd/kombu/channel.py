@@ -57,12 +57,12 @@ class RocketMQQoS(virtual.QoS):
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge a message. Any thread."""
         super().ack(delivery_tag)
-        self.channel.settle(delivery_tag)
+        self.channel.acknowledge(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Drop a message, or store it again. Any thread."""
         super().reject(delivery_tag, requeue=requeue)
-        self.channel.settle(delivery_tag)
+        self.channel.acknowledge(delivery_tag)
 
     def restore_unacked(self) -> list[tuple[BaseException, Any]]:
         """Store all unacknowledged messages again. Return the errors; these messages stay unacknowledged."""
@@ -193,14 +193,14 @@ class RocketMQChannel(virtual.Channel):
                 logger.error(
                     "queue %r: message %s is skipped, since Kombu has not sent it: %r", queue, message.msg_id, error
                 )
-                reader.settle(message)
+                reader.acknowledge(message)
                 continue
             eta = eta_of(payload["headers"])
             rest = timedelta() if eta is None else eta - datetime.now(UTC)
             if level := level_within(rest):
                 # The broker has no timer, or not for so long: the message waits there, level by level.
                 self._resend(message, level)
-                reader.settle(message)
+                reader.acknowledge(message)
                 continue
             self._taken[payload["properties"]["delivery_tag"]] = queue, message
             return payload
@@ -255,17 +255,17 @@ class RocketMQChannel(virtual.Channel):
     ) -> None:
         """Consume from a queue."""
 
-        def settle_and_call(message: virtual.Message) -> object:
-            self.settle(message.delivery_tag)
+        def acknowledge_and_call(message: virtual.Message) -> object:
+            self.acknowledge(message.delivery_tag)
             return callback(message)
 
-        super().basic_consume(queue, no_ack, settle_and_call if no_ack else callback, consumer_tag, **kwargs)
+        super().basic_consume(queue, no_ack, acknowledge_and_call if no_ack else callback, consumer_tag, **kwargs)
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: object) -> virtual.Message | None:
         """Return the next message of a queue; None without one."""
         message = super().basic_get(queue, no_ack, **kwargs)
         if message is not None and no_ack:
-            self.settle(message.delivery_tag)
+            self.acknowledge(message.delivery_tag)
         return message
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -276,7 +276,7 @@ class RocketMQChannel(virtual.Channel):
             self._cancelled.add(queue)
             self._close_if_idle(queue)
 
-    def settle(self, delivery_tag: str) -> None:
+    def acknowledge(self, delivery_tag: str) -> None:
         """Commit the acknowledgement of a message. Any thread."""
         taken = self._taken.pop(delivery_tag, None)
         if taken is None:
@@ -284,7 +284,7 @@ class RocketMQChannel(virtual.Channel):
         queue, message = taken
         reader = self._own_reader(queue)
         if reader is not None:
-            reader.settle(message)
+            reader.acknowledge(message)
         self._close_if_idle(queue)
 
     def _close_if_idle(self, queue: str) -> None:

@@ -1,6 +1,6 @@
 """A Kombu queue as a member of its consumer group: messages in, acknowledged offsets out.
 
-One thread calls ``take`` and ``close``. Any thread may call ``settle``. ``_assigned`` and ``_revoked`` are called in a
+One thread calls ``take`` and ``close``. Any thread may call ``acknowledge``. ``_assigned`` and ``_revoked`` are called in a
 thread of the client, ``_reset`` in the reactor thread, which must never wait for ``_committing``.
 """
 
@@ -89,13 +89,13 @@ class GroupReader:
         track.add(message)
         self._ready.append(message)
 
-    def settle(self, message: ReceivedMessage[bytes]) -> None:
+    def acknowledge(self, message: ReceivedMessage[bytes]) -> None:
         """Note the acknowledgement of a message, and commit. A failed commit is logged, and repeated later."""
         with self._lock:
             track = self._tracks.get(message.queue)
             if track is None:
                 return  # the queue is another member's now
-            track.settle(message)
+            track.acknowledge(message)
         self._store(message.queue)
 
     def _store(self, queue: MessageQueue) -> None:
@@ -171,6 +171,6 @@ class GroupReader:
             except RocketMQError as error:
                 logger.warning("messages behind %s come again: it is not stored again: %s", message.msg_id, error)
                 break
-            self.settle(message)
+            self.acknowledge(message)
         self._store_all()
         self._consumer.close()

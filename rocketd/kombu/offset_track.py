@@ -12,7 +12,7 @@ class OffsetTrack:
     def __init__(self) -> None:
         self._waiting: dict[int, ReceivedMessage[bytes]] = {}
         self._behind = 0
-        self._highest_settled = -1
+        self._highest_acknowledged = -1
         self.committed = -1
         """The last committed offset, -1 before the first commit."""
 
@@ -29,11 +29,11 @@ class OffsetTrack:
         """Whether exactly this message is unacknowledged, not another one with its offset."""
         return self._waiting.get(message.queue_offset) is message
 
-    def settle(self, message: ReceivedMessage[bytes]) -> None:
+    def acknowledge(self, message: ReceivedMessage[bytes]) -> None:
         """Note the acknowledgement of a message. Do nothing if it was polled for another track."""
         if self.holds(message):
             del self._waiting[message.queue_offset]
-            self._highest_settled = max(self._highest_settled, message.queue_offset)
+            self._highest_acknowledged = max(self._highest_acknowledged, message.queue_offset)
 
     @property
     def position(self) -> int:
@@ -48,8 +48,8 @@ class OffsetTrack:
     @property
     def is_late(self) -> bool:
         """Whether acknowledged messages are not committed yet, although none before them is waiting."""
-        return self._highest_settled >= 0 and self.position > self.committed
+        return self._highest_acknowledged >= 0 and self.position > self.committed
 
     def blockers(self) -> list[ReceivedMessage[bytes]]:
         """Return unacknowledged messages with acknowledged ones behind them."""
-        return [message for offset, message in self._waiting.items() if offset < self._highest_settled]
+        return [message for offset, message in self._waiting.items() if offset < self._highest_acknowledged]

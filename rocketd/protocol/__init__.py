@@ -7,7 +7,7 @@ here: the requests, the encoding of messages, and the reading of an answer.
 - `errors`: the mistakes of a caller, and refusals by a server.
 - `message`, `compression`, `batch`, `unique_keys`: a message, or several, as bytes.
 - `send`, `pull`, `transaction`: headers of requests about messages, and their answers.
-- `question`: a request together with the type of its answer. `offsets` and `cluster` make questions.
+- `typed_request`: a request together with the type of its answer. `offsets` and `cluster` make requests.
 - `queues`: the queues of a topic, by its route.
 
 Nothing here opens a socket or reads the clock: the time is passed in. Nothing keeps state, except for the counter of

@@ -1,4 +1,4 @@
-"""Questions about a cluster: its brokers, its topics, and the route of a topic.
+"""Requests about a cluster: its brokers, its topics, and the route of a topic.
 
 Counterpart: `MQClientAPIImpl` (Apache). Pure functions.
 """
@@ -7,7 +7,7 @@ from typing import Final
 
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from rocketd.common.permission import READ, WRITE
-from rocketd.protocol.question import Question, no_result
+from rocketd.protocol.typed_request import TypedRequest, no_result
 from rocketd.remoting.bodies.tables import ClusterInfo, KVTable, TopicFilterType, TopicList, TopicRouteData
 from rocketd.remoting.headers.client import CreateTopicRequestHeader, GetRouteInfoRequestHeader
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
@@ -17,24 +17,24 @@ MASTER: Final = 0
 """The broker id of a master. Its slaves have other ids."""
 
 
-def route(topic: str) -> Question[TopicRouteData | None]:
+def route(topic: str) -> TypedRequest[TopicRouteData | None]:
     """Ask a name server for the route of a topic; None if it does not know the topic."""
     header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
     good = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
-    return Question(RequestCode.GET_ROUTEINFO_BY_TOPIC, _route, header, good)
+    return TypedRequest(RequestCode.GET_ROUTEINFO_BY_TOPIC, _route, header, good)
 
 
-def cluster_info() -> Question[ClusterInfo]:
+def cluster_info() -> TypedRequest[ClusterInfo]:
     """Ask a name server for all brokers, their addresses and their clusters."""
-    return Question(RequestCode.GET_BROKER_CLUSTER_INFO, _cluster_info)
+    return TypedRequest(RequestCode.GET_BROKER_CLUSTER_INFO, _cluster_info)
 
 
-def topics() -> Question[list[str]]:
+def topics() -> TypedRequest[list[str]]:
     """Ask a name server for the names of all topics, including system topics."""
-    return Question(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, _topics)
+    return TypedRequest(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, _topics)
 
 
-def create_topic(topic: str, queues: int) -> Question[None]:
+def create_topic(topic: str, queues: int) -> TypedRequest[None]:
     """Tell a broker to create a topic with ``queues`` queues to read and write, or to change it."""
     header = CreateTopicRequestHeader(
         topic=topic,
@@ -45,12 +45,12 @@ def create_topic(topic: str, queues: int) -> Question[None]:
         topic_filter_type=TopicFilterType.SINGLE_TAG.value,
         topic_sys_flag=0,
     )
-    return Question(RequestCode.UPDATE_AND_CREATE_TOPIC, no_result, header)
+    return TypedRequest(RequestCode.UPDATE_AND_CREATE_TOPIC, no_result, header)
 
 
-def runtime_info() -> Question[dict[str, str]]:
+def runtime_info() -> TypedRequest[dict[str, str]]:
     """Ask a broker for its state, as mqadmin's brokerStatus shows it."""
-    return Question(RequestCode.GET_BROKER_RUNTIME_INFO, _runtime_info)
+    return TypedRequest(RequestCode.GET_BROKER_RUNTIME_INFO, _runtime_info)
 
 
 def _route(answer: RemotingCommand) -> TopicRouteData | None:

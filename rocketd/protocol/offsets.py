@@ -1,10 +1,10 @@
-"""Questions about the offsets of a queue: its ends, the offset of a time, and the progress of consumer groups.
+"""Requests about the offsets of a queue: its ends, the offset of a time, and the progress of consumer groups.
 
 Counterpart: the offset methods of `MQClientAPIImpl` (Apache). Pure functions.
 """
 
-from rocketd.protocol.question import Question, no_result
 from rocketd.protocol.queues import QueueLike
+from rocketd.protocol.typed_request import TypedRequest, no_result
 from rocketd.remoting.bodies.tables import ConsumerOffsetSerializeWrapper
 from rocketd.remoting.headers.client import (
     OffsetResponseHeader,
@@ -19,49 +19,49 @@ from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 
 
-def min_offset(queue: QueueLike) -> Question[int]:
+def min_offset(queue: QueueLike) -> TypedRequest[int]:
     """Ask for the offset of the queue's first message."""
-    return Question(RequestCode.GET_MIN_OFFSET, _offset, _header(queue))
+    return TypedRequest(RequestCode.GET_MIN_OFFSET, _offset, _header(queue))
 
 
-def max_offset(queue: QueueLike) -> Question[int]:
+def max_offset(queue: QueueLike) -> TypedRequest[int]:
     """Ask for the end of the queue: the offset of the next message to be stored."""
-    return Question(RequestCode.GET_MAX_OFFSET, _offset, _header(queue))
+    return TypedRequest(RequestCode.GET_MAX_OFFSET, _offset, _header(queue))
 
 
-def search_offset(queue: QueueLike, timestamp_ms: int) -> Question[int]:
+def search_offset(queue: QueueLike, timestamp_ms: int) -> TypedRequest[int]:
     """Ask for the offset of the first message stored at or after a time in Unix milliseconds.
 
     Apache's brokers return the nearest message, or any of those of one time.
     """
     header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name)
-    return Question(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, _offset, header)
+    return TypedRequest(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, _offset, header)
 
 
-def earliest_time(queue: QueueLike) -> Question[int | None]:
+def earliest_time(queue: QueueLike) -> TypedRequest[int | None]:
     """Ask for the store time of the first message, in Unix milliseconds; None if the queue has no message."""
-    return Question(RequestCode.GET_EARLIEST_MSG_STORETIME, _time, _header(queue))
+    return TypedRequest(RequestCode.GET_EARLIEST_MSG_STORETIME, _time, _header(queue))
 
 
-def group_offset(group: str, queue: QueueLike) -> Question[int | None]:
+def group_offset(group: str, queue: QueueLike) -> TypedRequest[int | None]:
     """Ask for the next offset of a consumer group; None if the broker has no such offset.
 
     If Apache's broker does not know the group, it answers 0 if the queue's first message is still in memory.
     """
     header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, queue.broker_name)
     good = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
-    return Question(RequestCode.QUERY_CONSUMER_OFFSET, _offset_if_found, header, good)
+    return TypedRequest(RequestCode.QUERY_CONSUMER_OFFSET, _offset_if_found, header, good)
 
 
-def group_offsets() -> Question[dict[str, dict[int, int]]]:
+def group_offsets() -> TypedRequest[dict[str, dict[int, int]]]:
     """Ask for the next offsets of all consumer groups at a broker: ``topic@group`` to queue id to offset."""
-    return Question(RequestCode.GET_ALL_CONSUMER_OFFSET, _offset_table)
+    return TypedRequest(RequestCode.GET_ALL_CONSUMER_OFFSET, _offset_table)
 
 
-def commit_offset(group: str, queue: QueueLike, offset: int) -> Question[None]:
+def commit_offset(group: str, queue: QueueLike, offset: int) -> TypedRequest[None]:
     """Store the next offset of a consumer group."""
     header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, offset, queue.broker_name)
-    return Question(RequestCode.UPDATE_CONSUMER_OFFSET, no_result, header)
+    return TypedRequest(RequestCode.UPDATE_CONSUMER_OFFSET, no_result, header)
 
 
 def _header(queue: QueueLike) -> QueueRequestHeader:

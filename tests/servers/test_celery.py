@@ -139,7 +139,7 @@ def test_consumer_gets_messages_and_cancel_gives_the_queue_up(connect, queue):
 def test_size_purge_and_delete(connect, cluster, queue):
     connection = connect()
     send(connection, queue, "a", "b")
-    cluster.settle()
+    cluster.acknowledge()
     channel = connection.default_channel
     assert channel.queue_declare(queue).message_count == 2
     assert channel.queue_purge(queue) == 2
@@ -156,7 +156,7 @@ def test_message_that_comes_too_early_waits_at_the_broker(connect, cluster, queu
     early = {"body": "", "headers": {"eta": eta}, "properties": {"delivery_tag": "x", "delivery_info": {}}}
     with Producer("early", **cluster.client_options()) as producer:
         producer.send(Message(topic_of(queue), dumps(early).encode()))
-    cluster.settle()
+    cluster.acknowledge()
     assert connection.default_channel.basic_get(queue) is None
     assert connection.default_channel.queue_declare(queue).message_count == 0
     cluster.advance(31)
@@ -226,7 +226,7 @@ def test_priorities_are_refused(connect, queue):
 def test_queue_is_declared_while_a_broker_has_no_master():
     with Cluster(brokers=2, slaves=1) as cluster:
         cluster.brokers["broker-b"].kill()
-        cluster.settle()
+        cluster.acknowledge()
         with kombu.Connection("rocketmq://", transport_options=cluster.client_options()) as connection:
             assert connection.default_channel.queue_declare("lone").message_count == 0
             send(connection, "lone", "a")
@@ -299,10 +299,10 @@ def test_offsets_after_a_step_back_commit_no_unacknowledged_message(reader):
     reader.consumer.polls = [lambda: polled(0, 1)]
     new = take_all(reader)
     assert [message.queue_offset for message in new] == [0, 1]
-    reader.settle(old[0])
-    reader.settle(new[1])
+    reader.acknowledge(old[0])
+    reader.acknowledge(new[1])
     assert max(reader.consumer.commits, default=0) == 0
-    reader.settle(new[0])
+    reader.acknowledge(new[0])
     assert reader.consumer.commits[-1] == 2
 
 
@@ -313,9 +313,9 @@ def test_acknowledgement_of_an_older_track_leaves_the_same_offset_unacknowledged
     reader.consumer.assigned([QUEUE])
     reader.consumer.polls = [lambda: polled(5)]
     (new,) = take_all(reader)
-    reader.settle(old)
+    reader.acknowledge(old)
     assert reader.consumer.commits in ([], [5])
-    reader.settle(new)
+    reader.acknowledge(new)
     assert reader.consumer.commits[-1] == 6
 
 
@@ -329,7 +329,7 @@ def test_messages_polled_before_their_queue_was_revoked_are_dropped(reader):
     reader.consumer.assigned([QUEUE])
     reader.consumer.polls = [lambda: polled(8, 9)]
     first, _ = take_all(reader)
-    reader.settle(first)
+    reader.acknowledge(first)
     assert reader.consumer.commits == [9]
 
 
@@ -340,14 +340,14 @@ def test_messages_polled_before_a_reset_are_dropped_below_it(reader):
 
     reader.consumer.polls = [late]
     (message,) = take_all(reader)
-    reader.settle(message)
+    reader.acknowledge(message)
     assert reader.consumer.commits == [11]
 
 
 def test_purge_drops_messages_that_a_worker_holds(connect, cluster, queue):
     worker, other = connect(), connect()
     send(worker, queue, "done", "a", "b", "c")
-    cluster.settle()
+    cluster.acknowledge()
     done, a = receive(worker, queue, 2)
     done.ack()
     assert other.default_channel.queue_purge(queue) == 3
@@ -362,7 +362,7 @@ def test_purge_drops_messages_that_a_worker_holds(connect, cluster, queue):
 def test_purge_before_the_first_acknowledgement_of_a_worker_resets_all_queues(cluster, queue):
     with kombu.Connection("rocketmq://", transport_options={"queues": 4, **cluster.client_options()}) as connection:
         send(connection, queue, "a", "b")
-        cluster.settle()
+        cluster.acknowledge()
         receive(connection, queue, 1)
         assert connection.default_channel.queue_purge(queue) == 2
         assert connection.default_channel._size(queue) == 0

@@ -259,7 +259,7 @@ class GroupGuard:
                 self._begun.pop(group, None)
                 continue
             for (topic, queue_id), (end, at) in begun.copy().items():
-                # A committed offset settles it: the group will not be told to begin again.
+                # A committed offset decides: the group will not be told to begin again.
                 consumed = self._broker.offsets.query(group, topic, queue_id)
                 if topic not in info.subscriptions or (now - at >= TOLD_MS and consumed >= end):
                     begun.pop((topic, queue_id), None)

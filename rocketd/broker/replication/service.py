@@ -90,7 +90,7 @@ class Replication:
         self.master.start(store)
         self.table_changes.start()
         if self.is_sync:
-            self._broker.topics.settlement.settlers.append(self.table_changes.settle)
+            self._broker.topics.new_name_durability.confirmers.append(self.table_changes.confirm)
         if self.is_slave:
             self.slave.start(store)
             self.synchronize.start()

@@ -103,7 +103,7 @@ def end_mark(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageI
     )
 
 
-def question(half: MessageExt, table: dict[str, str], result: PutResult) -> bytes:
+def check_record(half: MessageExt, table: dict[str, str], result: PutResult) -> bytes:
     """Encode the record sent to a producer with a check: the message as sent, at the place of its new copy.
 
     Raises ValueError if the properties do not name a valid destination.

@@ -20,7 +20,7 @@ from rocketd.broker.send.half_messages import turn_into_half
 from rocketd.broker.send.message_builder import BatchFormatError, MessageBuilder
 from rocketd.broker.send.message_check import Destination, MessageCheck, added_flags, choose_queue
 from rocketd.broker.send.parts import SendParts
-from rocketd.broker.tables.settlement import NewNameSettlement
+from rocketd.broker.tables.new_name_durability import NewNameDurability
 from rocketd.common import message_properties as props
 from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.remoting import problems as remoting_problems
@@ -66,8 +66,8 @@ class SendMessageProcessor:
         self._durability = Durability(broker)
         self._waits = self._durability.needed
         self._flushes: bool = settings.store.flush_disk_type == "SYNC_FLUSH"
-        self._settlement: NewNameSettlement = broker.topics.settlement
-        self._new_topics = self._settlement.names
+        self._new_name_durability: NewNameDurability = broker.topics.new_name_durability
+        self._new_topics = self._new_name_durability.names
         self._requests = RequestDecoder(self._dispatcher, SEND_HEADERS, Request)
         self._pool = self._dispatcher.pool("send")
 
@@ -229,42 +229,42 @@ class SendMessageProcessor:
     ) -> None:
         """Answer each send now, or once its messages and any topics it created are durable."""
         unsafe: list[_Stored] = []
-        unsettled: list[_Stored] = []
+        to_new_topics: list[_Stored] = []
         new = self._new_topics
         for request, results, message in stored:
             if results[-1].status is not PutStatus.PUT_OK:
                 self._answers.stored(request, results, answers)
             elif new and (request.header.topic in new or message.topic in new):
-                unsettled.append((request, results, message))
+                to_new_topics.append((request, results, message))
             elif self._waits and message.wait:
                 unsafe.append((request, results, message))
             else:
                 self._answers.stored(request, results, answers)
         if unsafe:
             self._when_safe(unsafe, lambda status: self._answer_late(unsafe, status))
-        if unsettled:
-            self._answer_when_settled(unsettled)
+        if to_new_topics:
+            self._answer_when_durable(to_new_topics)
 
     def _when_safe(self, stored: Sequence[_Stored], callback: Callable[[PutStatus], None]) -> None:
         last = stored[-1][1][-1]
         self._durability.when_safe(last.physical_offset + last.size, callback, len(stored))
 
-    def _answer_when_settled(self, stored: Sequence[_Stored]) -> None:
+    def _answer_when_durable(self, stored: Sequence[_Stored]) -> None:
         """Answer sends to new topics when the topics are durable. Messages with WAIT must be durable as well."""
         names = {name for request, _, message in stored for name in (request.header.topic, message.topic)}
 
-        def settle(status: PutStatus, group: Sequence[_Stored]) -> None:
-            def settled(topics: PutStatus) -> None:
+        def wait_for_topics(status: PutStatus, group: Sequence[_Stored]) -> None:
+            def answer(topics: PutStatus) -> None:
                 self._answer_late(group, topics if status is PutStatus.PUT_OK else status)
 
-            self._settlement.when_settled(names, settled)
+            self._new_name_durability.when_durable(names, answer)
 
         waiting = [entry for entry in stored if self._waits and entry[2].wait]
         others = [entry for entry in stored if not (self._waits and entry[2].wait)]
         if waiting:
-            self._when_safe(waiting, lambda status: settle(status, waiting))
+            self._when_safe(waiting, lambda status: wait_for_topics(status, waiting))
         if others:
-            settle(PutStatus.PUT_OK, others)
+            wait_for_topics(PutStatus.PUT_OK, others)
 
     def _answer_late(self, stored: Sequence[_Stored], status: PutStatus) -> None:
         """Answer a group of sends. Runs in the thread that reports the last missing status."""

@@ -85,18 +85,18 @@ class SendBackProcessor:
                     result.size,
                 )
             )
-        settlement = broker.topics.settlement
-        if topic not in settlement.names:
+        durability = broker.topics.new_name_durability
+        if topic not in durability.names:
             return RemotingCommand.response()
 
-        def settled(status: PutStatus) -> None:
+        def answer(status: PutStatus) -> None:
             """Answer once the topic created for the message is durable."""
             if status is PutStatus.PUT_OK:
                 context.answer(RemotingCommand.response())
             else:
                 context.answer(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, status.value))
 
-        settlement.when_settled((topic,), settled)
+        durability.when_durable((topic,), answer)
         return None
 
     @staticmethod

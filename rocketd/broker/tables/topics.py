@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
 from rocketd.broker.tables.change_news import ChangeNews
+from rocketd.broker.tables.new_name_durability import NewNameDurability
 from rocketd.broker.tables.new_names import NewNameLimit, topic_limit
-from rocketd.broker.tables.settlement import NewNameSettlement
 from rocketd.broker.tables.versioned_table import VersionedTable
 from rocketd.common import names, permission
 from rocketd.common.logs.throttle import LogThrottle, ThrottledLog, event_log
@@ -71,7 +71,7 @@ class TopicConfigManager(VersionedTable[TopicConfig, TopicConfigSerializeWrapper
         self._events = event_log(self._log)
         self._listeners: list[ChangeListener] = []
         self._untold = False
-        self.settlement = NewNameSettlement(self._saved.hurry)
+        self.new_name_durability = NewNameDurability(self._saved.hurry)
         """Auto-created topics, until they are durable."""
         self.deleting: set[str] = set()
         """Topics whose deletion has begun, until the store has recorded it. Any thread."""
@@ -95,15 +95,15 @@ class TopicConfigManager(VersionedTable[TopicConfig, TopicConfigSerializeWrapper
         with self._guard:
             untold, self._untold = self._untold, False
         news = self._news.take()
-        new = self.settlement.unwritten()
+        new = self.new_name_durability.unwritten()
         try:
             store()
         except Exception:
             self._tell(news, untold)
-            self.settlement.failed(new)
+            self.new_name_durability.failed(new)
             raise
         self._tell(news, untold)
-        self.settlement.written(new)
+        self.new_name_durability.written(new)
 
     def next_version(self) -> None:
         """Increase the version for a change outside the table, for example of brokerPermission.
@@ -371,7 +371,7 @@ class TopicConfigManager(VersionedTable[TopicConfig, TopicConfigSerializeWrapper
 
     def _put_new(self, config: TopicConfig, how: str) -> None:
         """Insert an auto-created topic; its senders are answered when it is durable."""
-        self.settlement.begin(config.topic_name)
+        self.new_name_durability.begin(config.topic_name)
         self._put(config.topic_name, config)
         self._news.add(config.topic_name, how)
 

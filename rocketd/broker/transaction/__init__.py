@@ -30,7 +30,7 @@ Invariants:
 3. A message is committed once, even if a producer answers checks about two copies. `half_copies` remembers commits by the
    first copy. After a crash, `copy_search` finds copies between the saved progress and the end of the queue.
 4. Progress is written only after a flush of everything it rests on. It is a pair of offsets: half messages before the
-   first are settled, and so are op messages before the second.
+   first are done, and so are op messages before the second.
 5. A record is committed only if it is in the topic of half messages. Otherwise a visible message could be shown twice.
 6. A check that cannot store its copy ends the pass. The next pass tries the same message again.
 

@@ -73,7 +73,7 @@ class HalfMessageCheck:
             half_offset = op_offset = 0
             late.clear()
         self.half_offset = max(half_offset, self._store.get_min_offset(TRANS_HALF_TOPIC, QUEUE_ID))
-        """All half messages before this offset are settled."""
+        """All half messages before this offset are done."""
         self._ops = OpMessages(self._store, op_offset, self.half_offset, late)
         self.asked = self.given_up = 0
         self.failure = ""
@@ -81,7 +81,7 @@ class HalfMessageCheck:
 
     @property
     def op_offset(self) -> int:
-        """All op messages before this offset are settled."""
+        """All op messages before this offset are done."""
         return self._ops.done_to
 
     def steps(self) -> Iterator[bool]:
@@ -114,7 +114,7 @@ class HalfMessageCheck:
                 if behind or self._ops.read_more():
                     yield behind
                     continue
-            if ended or self._is_done_by_copy(half, table) or self._settle(half, table):
+            if ended or self._is_done_by_copy(half, table) or self._decide(half, table):
                 self.half_offset += 1
             yield False
 
@@ -141,7 +141,7 @@ class HalfMessageCheck:
         return 0 <= self._age_ms(half) < timeout_ms
 
     def _is_done_by_copy(self, half: MessageExt, table: dict[str, str]) -> bool:
-        """Whether another copy settles this one: by a commit, by being newer, or by an op message of the first copy."""
+        """Whether another copy ends this one: by a commit, by being newer, or by an op message of the first copy."""
         if self._copies.is_committed(half.physical_offset):
             return True
         newer = self._search.newer(half, table)
@@ -151,7 +151,7 @@ class HalfMessageCheck:
         first = table.get(props.TRAN_PREPARED_QUEUE_OFFSET)
         return first is not None and self._ops.take_first(_number(first))
 
-    def _settle(self, half: MessageExt, table: dict[str, str]) -> bool:
+    def _decide(self, half: MessageExt, table: dict[str, str]) -> bool:
         """Check, renew or give up a half message that has not ended. False if a message could not be stored."""
         topic = table.get(props.REAL_TOPIC, "")
         if is_topic_deleted(self._broker, topic, half.physical_offset, half.store_timestamp):

@@ -58,7 +58,7 @@ class LateEnds:
 
 
 class OpMessages:
-    """Reads the op messages needed for one pass, in order, and tracks how many of them are settled.
+    """Reads the op messages needed for one pass, in order, and tracks how many of them are done.
 
     ``first_half`` is the offset of the first half message in the pass.
     """
@@ -72,7 +72,7 @@ class OpMessages:
         lowest = store.get_min_offset(TRANS_OP_HALF_TOPIC, QUEUE_ID)
         highest = store.get_max_offset(TRANS_OP_HALF_TOPIC, QUEUE_ID)
         self.next_offset = self.done_to = lowest if offset > highest else max(offset, lowest)
-        """``next_offset`` is the next op message to read; all op messages before ``done_to`` are settled."""
+        """``next_offset`` is the next op message to read; all op messages before ``done_to`` are done."""
         self._ops: dict[int, list[int]] = {}
         self._done: set[int] = set()
 
@@ -95,7 +95,7 @@ class OpMessages:
         return True
 
     def take(self, half_offset: int) -> bool:
-        """Return whether a half message has ended, as far as op messages are read, and settle its op messages."""
+        """Return whether a half message has ended, as far as op messages are read, and take its op messages."""
         offsets = self._ops.pop(half_offset, None)
         if offsets is None:
             return False

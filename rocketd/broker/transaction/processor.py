@@ -105,8 +105,8 @@ class EndTransactionProcessor:
             for _, context in ends:
                 context.answer(broker.dispatcher.answers.error_response(context.connection, context.request, error))
             return
-        settlement = broker.topics.settlement
-        topics = settlement.names.intersection([final.topic for (_, final), _ in ends if final is not None])
+        durability = broker.topics.new_name_durability
+        topics = durability.names.intersection([final.topic for (_, final), _ in ends if final is not None])
         waits = bool(topics) or self._durability.needed
         waiting: list[_Outcome] = []
         others: list[_Outcome] = []
@@ -119,7 +119,7 @@ class EndTransactionProcessor:
 
         def safe(status: PutStatus) -> None:
             if topics and status is PutStatus.PUT_OK:
-                settlement.when_settled(topics, lambda status: self._answer(waiting, status))
+                durability.when_durable(topics, lambda status: self._answer(waiting, status))
             else:
                 self._answer(waiting, status)
 

@@ -233,7 +233,7 @@ class TransactionService:
             transaction_id=key,
             offset_msg_id=offset_message_id(broker.store_host, result.physical_offset),
         )
-        body = half_messages.question(half, table, result)
+        body = half_messages.check_record(half, table, result)
         broker.to_clients.check_producer_transaction_state(connection, header, body)
 
     # ------------------------------------------------------------ progress

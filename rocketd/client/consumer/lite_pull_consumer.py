@@ -25,7 +25,7 @@ from rocketd.client.messages.codec import BYTES, Codec
 from rocketd.client.messages.message import ReceivedMessage, T
 from rocketd.client.messages.namespace import queue_with_namespace, queue_without_namespace, with_namespace
 from rocketd.client.messages.received import received_message
-from rocketd.client.queries import queues as queue_questions
+from rocketd.client.queries import queues as queue_queries
 from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.client.stats import ConsumerStats
 from rocketd.common.sysflag import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -317,7 +317,7 @@ class LitePullConsumerEngine(SeekableMember, Generic[T]):
     async def topic_queues(self, topic: str) -> list[MessageQueue]:
         """Return all readable queues of a topic. Raises NoRouteError."""
         self.check()
-        return await queue_questions.subscribe_queues(self.instance, topic)
+        return await queue_queries.subscribe_queues(self.instance, topic)
 
     async def watch_queues(self, topic: str, listener: QueueListener) -> None:
         """Call ``listener`` whenever the queues of a topic change. Raises NoRouteError."""

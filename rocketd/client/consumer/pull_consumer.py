@@ -26,7 +26,7 @@ from rocketd.client.messages.codec import BYTES, Codec
 from rocketd.client.messages.message import ReceivedMessage, T
 from rocketd.client.messages.namespace import queue_with_namespace, queue_without_namespace, with_namespace
 from rocketd.client.messages.received import received_message
-from rocketd.client.queries import queues as queue_questions
+from rocketd.client.queries import queues as queue_queries
 from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.common.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketd.protocol.cluster import MASTER
@@ -112,7 +112,7 @@ class PullConsumerEngine(GroupMember, Generic[T]):
     async def fetch_subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic. Raises IllegalTopicError and NoRouteError."""
         self.check()
-        return await queue_questions.subscribe_queues(self.instance, topic)
+        return await queue_queries.subscribe_queues(self.instance, topic)
 
     async def fetch_queues_in_balance(self, topic: str) -> list[MessageQueue]:
         """Return this member's share of a topic's queues for the current members; with ``broadcast`` all queues.

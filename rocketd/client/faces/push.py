@@ -236,7 +236,7 @@ class Arrivals(Generic[T]):
             raise UsageError(
                 "another call already waits for the next message: give a handler to handle several at once"
             )
-        self._settle(consumed=True)
+        self._end_current(consumed=True)
         asking: Deferred[ReceivedMessage[T] | None] = Deferred(self._leave)
         self._asking.append(asking)
         self._hand_out()
@@ -260,13 +260,13 @@ class Arrivals(Generic[T]):
         if self._closed:
             return
         self._closed = self._finished = True
-        self._settle(consumed=consumed)
+        self._end_current(consumed=consumed)
         for _, waiting in self._waiting:
             waiting.errback(StopConsuming())
         self._waiting.clear()
         self._hand_out()
 
-    def _settle(self, *, consumed: bool) -> None:
+    def _end_current(self, *, consumed: bool) -> None:
         out, self._out = self._out, None
         if out is not None and not out[1].called:
             out[1].callback(None) if consumed else out[1].errback(StopConsuming())

@@ -35,7 +35,7 @@ from rocketd.client.instance.server_requests import ServerRequests
 from rocketd.client.settings.config import ClientConfig, milliseconds
 from rocketd.common.event_loop import timers
 from rocketd.common.event_loop.reactor import IReactor
-from rocketd.protocol.question import Question, R
+from rocketd.protocol.typed_request import R, TypedRequest
 from rocketd.protocol.unique_keys import UniqueKeys
 from rocketd.remoting.bodies.tables import HeartbeatData, ProducerData
 from rocketd.remoting.calling import address_server
@@ -105,7 +105,7 @@ class ClientInstance:
         # which each of their lists of members may lack some.
         self._lost: set[str] = set()
         self._greeting: dict[str, list[Deferred[None]]] = {}
-        self._unsettled: dict[str, float] = {}
+        self._members_due: dict[str, float] = {}
         self._losses: Counter[str] = Counter()
         self._returning: IDelayedCall | None = None
         ServerRequests(self).register()
@@ -218,29 +218,29 @@ class ClientInstance:
         address = self.master(broker_name)
         return check_response(address, await self.ask(address, code, header, body, timeout_ms))
 
-    async def answer(self, broker_name: str, question: Question[R]) -> R:
-        """Return the result of a question to a broker's master.
+    async def answer(self, broker_name: str, request: TypedRequest[R]) -> R:
+        """Return the result of a request to a broker's master.
 
         Raises BrokerError if it refuses, and the errors of ``ask``.
         """
-        return await self._answer_of(self.master(broker_name), question)
+        return await self._answer_of(self.master(broker_name), request)
 
-    async def answer_for_group(self, broker_name: str, question: Question[R]) -> R:
-        """Return the result of a question about the offsets of a group, from a slave while the master is gone.
+    async def answer_for_group(self, broker_name: str, request: TypedRequest[R]) -> R:
+        """Return the result of a request about the offsets of a group, from a slave while the master is gone.
 
         Raises the errors of ``answer``.
         """
-        return await self._answer_of(self.group_broker(broker_name), question)
+        return await self._answer_of(self.group_broker(broker_name), request)
 
-    async def _answer_of(self, address: str, question: Question[R]) -> R:
-        return question.result(address, await self.ask(address, question.code, question.header))
+    async def _answer_of(self, address: str, request: TypedRequest[R]) -> R:
+        return request.result(address, await self.ask(address, request.code, request.header))
 
-    async def answer_of_name_server(self, question: Question[R]) -> R:
-        """Return the result of a question to a name server.
+    async def answer_of_name_server(self, request: TypedRequest[R]) -> R:
+        """Return the result of a request to a name server.
 
         Raises BrokerError if it refuses, and the errors of ``ask_name_server``.
         """
-        return question.result("name server", await self.ask_name_server(question.code, question.header))
+        return request.result("name server", await self.ask_name_server(request.code, request.header))
 
     async def tell(self, address: str, code: int, header: Fields = None, body: bytes | None = None) -> None:
         """Send a oneway request. Raises the errors of ``ask`` if it cannot be written."""
@@ -345,11 +345,11 @@ class ClientInstance:
             self._lost.add(address)
             self._losses[address] += 1
             self._return_later()
-            self._settle_later(address)
+            self._await_members(address)
 
-    def _settle_later(self, address: str) -> None:
+    def _await_members(self, address: str) -> None:
         interval_ms = milliseconds("heartbeat_interval", self.config.heartbeat_interval)
-        self._unsettled[address] = self.reactor.seconds() + interval_ms / 1000
+        self._members_due[address] = self.reactor.seconds() + interval_ms / 1000
 
     def is_forgotten_by(self, address: str) -> bool:
         """Whether a broker has lost its connection to this client, and the heartbeat after that was not tried yet."""
@@ -359,9 +359,9 @@ class ClientInstance:
         """Return how often a broker has lost its connection to this client."""
         return self._losses[address]
 
-    def is_settled(self, address: str) -> bool:
+    def are_members_back(self, address: str) -> bool:
         """Whether all members of a group had the time to send a heartbeat since this client lost its connection."""
-        return self.reactor.seconds() >= self._unsettled.get(address, 0.0)
+        return self.reactor.seconds() >= self._members_due.get(address, 0.0)
 
     async def send_heartbeats(self) -> None:
         """Send a heartbeat to all known brokers (request code 34). Failures are logged; the next round tries again."""
@@ -427,7 +427,7 @@ class ClientInstance:
                 greeted.add(address)
                 if address in self._lost:
                     self._lost.discard(address)
-                    self._settle_later(address)
+                    self._await_members(address)
 
         await all_of(send(address) for address in addresses)
 
@@ -436,7 +436,7 @@ class ClientInstance:
         known = set(self.routes.addresses(slaves=True))
         self._lost &= known
         self.outages.keep(known)
-        self._unsettled = {address: until for address, until in self._unsettled.items() if address in known}
+        self._members_due = {address: until for address, until in self._members_due.items() if address in known}
         self._losses = Counter({address: count for address, count in self._losses.items() if address in known})
         await self.send_heartbeats()
 

@@ -25,8 +25,8 @@ from rocketd.common.logs.throttle import LogThrottle
 from rocketd.common.names import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from rocketd.protocol import cluster
 from rocketd.protocol.cluster import MASTER
-from rocketd.protocol.question import Question, R
 from rocketd.protocol.queues import readable_queues, writable_queues
+from rocketd.protocol.typed_request import R, TypedRequest
 from rocketd.remoting.bodies.tables import MessageQueue, QueueData, TopicRouteData
 from rocketd.remoting.calling.channel_table import join, tell_all
 from rocketd.remoting.calling.name_servers import NameServers
@@ -236,15 +236,15 @@ class Routes:
     async def _fetch(self, topic: str) -> TopicRouteData | None:
         return await self._answer(cluster.route(topic))
 
-    async def _answer(self, question: Question[R]) -> R:
-        """Return the result of a question to a name server. Raises NoNameServerError, and BrokerError if it refuses."""
-        response = await self._asked(question)
-        return question.result(self._name_servers.chosen or "name server", response)
+    async def _answer(self, request: TypedRequest[R]) -> R:
+        """Return the result of a request to a name server. Raises NoNameServerError, and BrokerError if it refuses."""
+        response = await self._asked(request)
+        return request.result(self._name_servers.chosen or "name server", response)
 
-    async def _asked(self, question: Question[R]) -> RemotingCommand:
+    async def _asked(self, request: TypedRequest[R]) -> RemotingCommand:
         """Return a name server's answer. Raises NoNameServerError."""
         try:
-            answer = await self._ask(question.code, question.header)
+            answer = await self._ask(request.code, request.header)
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise NoNameServerError(
                     f"{self._name_servers.chosen} is not a name server, because it knows no routes; it may be a broker: "

@@ -164,7 +164,7 @@ class ProducerEngine(Generic[T]):
                 except RemotingError as error:
                     result = self.failed(begun, error)
                 finally:
-                    self.settle(begun)
+                    self.try_is_over(begun)
                 return result if isinstance(result, SendResult) else await self.send_again(begun, result)
         outgoing = self.outgoing(message)
         where = self.where(message, queue, selector, key)
@@ -173,7 +173,7 @@ class ProducerEngine(Generic[T]):
     def begin(self, message: Message[T], timeout: Duration | None) -> BegunSend | None:
         """Make the first try of a send to the queues in turn. None if the way is not known: use ``send``.
 
-        The caller waits for its ``answer``, calls ``ended`` or ``failed``, then ``settle``, and after a failure
+        The caller waits for its ``answer``, calls ``ended`` or ``failed``, then ``try_is_over``, and after a failure
         ``send_again``. Raises the errors of ``send`` about its arguments and the state.
         """
         turn = self._turn_of(message)
@@ -226,7 +226,7 @@ class ProducerEngine(Generic[T]):
     async def _send_gathered(self, outgoing: OutgoingMessage, timeout_ms: float) -> list[SendResult]:
         return _of_each(await self._sender.send(outgoing, timeout_ms), outgoing)
 
-    def settle(self, begun: BegunSend) -> None:
+    def try_is_over(self, begun: BegunSend) -> None:
         """Note that a first try is over, however it ended."""
         self._pending -= 1
 

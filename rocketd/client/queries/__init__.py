@@ -1,1 +1,1 @@
-"""Questions about queues and messages, and the reset of a group's offsets."""
+"""Requests about queues and messages, and the reset of a group's offsets."""

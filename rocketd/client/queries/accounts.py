@@ -1,4 +1,4 @@
-"""The accounts of brokers and their global white addresses: questions and changes.
+"""The accounts of brokers and their global white addresses: requests and changes.
 
 Counterpart: the functions of `DefaultMQAdminExtImpl` for access control (Apache). Reactor thread. Brokers answer with the
 secrets of all accounts. No result of this module has one.

@@ -1,4 +1,4 @@
-"""Questions about groups, topics and brokers, and changes of permissions and settings.
+"""Requests about groups, topics and brokers, and changes of permissions and settings.
 
 Counterpart: the other functions of `DefaultMQAdminExtImpl` (Apache). Reactor thread. Groups and topics have their namespace;
 results have the application's names.
@@ -18,7 +18,7 @@ from rocketd.client.queries.masters import Masters
 from rocketd.client.queries.settings_text import properties_text, settings_of
 from rocketd.common.names import AUTO_CREATE_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from rocketd.common.permission import READ, WRITE
-from rocketd.protocol import cluster as questions
+from rocketd.protocol import cluster as requests
 from rocketd.remoting.bodies.admin import (
     ConnectionInfo,
     ConsumerConnection,
@@ -99,7 +99,7 @@ async def masters(instance: ClientInstance) -> dict[str, str]:
 
 async def _all_masters(instance: ClientInstance) -> Masters:
     """Return the masters of all registered brokers. Raises NoNameServerError."""
-    info = await instance.answer_of_name_server(questions.cluster_info())
+    info = await instance.answer_of_name_server(requests.cluster_info())
     return Masters.of(info.broker_addr_table.values())
 
 
@@ -282,8 +282,8 @@ def permission_of(read: bool, write: bool) -> int:
 async def broker_status(instance: ClientInstance, broker_name: str) -> dict[str, str]:
     """Return the state of a master, by name."""
     address = await master_of(instance, broker_name)
-    question = questions.runtime_info()
-    return question.result(address, await instance.ask(address, question.code, question.header))
+    request = requests.runtime_info()
+    return request.result(address, await instance.ask(address, request.code, request.header))
 
 
 async def broker_config(instance: ClientInstance, broker_name: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Questions to name servers, and changes of their settings and key-value tables.
+"""Requests to name servers, and changes of their settings and key-value tables.
 
 Counterpart: the functions of `DefaultMQAdminExtImpl` for name servers (Apache). Reactor thread. Each name server has a table
 and settings of its own, so changes are sent to each.

@@ -10,7 +10,7 @@ from rocketd.client.errors import BrokerError, RocketMQError, UsageError
 from rocketd.client.instance.all_of import errors_of, raise_first
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.namespace import queue_without_namespace
-from rocketd.client.queries import queues as queue_questions
+from rocketd.client.queries import queues as queue_queries
 from rocketd.protocol import offsets
 from rocketd.remoting.bodies.admin import ResetOffsetBody
 from rocketd.remoting.bodies.tables import GetConsumerListByGroupResponseBody, MessageQueue
@@ -87,7 +87,7 @@ async def _tell_broker(
     instance: ClientInstance, broker_name: str, group: str, topic: str, to: Target
 ) -> dict[MessageQueue, int]:
     """Let a broker reset the group and tell its consumers. Return the broker's new offsets."""
-    timestamp = queue_questions.milliseconds_of(to) if isinstance(to, datetime) else _TIMESTAMPS[str(to)]
+    timestamp = queue_queries.milliseconds_of(to) if isinstance(to, datetime) else _TIMESTAMPS[str(to)]
     header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp, is_force=True)
     response = await instance.ask_broker(broker_name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
     return ResetOffsetBody.decode(response.body).offset_table
@@ -106,12 +106,12 @@ async def _is_online(instance: ClientInstance, broker_name: str, group: str) -> 
 
 async def _offset_at(instance: ClientInstance, queue: MessageQueue, to: Target) -> int:
     if isinstance(to, datetime):
-        return await queue_questions.search_offset(instance, queue, to)
+        return await queue_queries.search_offset(instance, queue, to)
     if to == "latest":
-        return await queue_questions.max_offset(instance, queue)
-    first = await queue_questions.min_offset(instance, queue)
+        return await queue_queries.max_offset(instance, queue)
+    first = await queue_queries.min_offset(instance, queue)
     if isinstance(to, int):
-        return max(first, min(to, await queue_questions.max_offset(instance, queue)))
+        return max(first, min(to, await queue_queries.max_offset(instance, queue)))
     return first
 
 

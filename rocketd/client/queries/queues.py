@@ -1,4 +1,4 @@
-"""Questions about a queue: its beginning and end, and the offset of a point in time.
+"""Requests about a queue: its beginning and end, and the offset of a point in time.
 
 Counterpart: the offset methods of `MQAdminImpl` (Apache). Reactor thread. Queues have the application's names, without the
 namespace. A name with the namespace is accepted, too.
@@ -13,7 +13,7 @@ from rocketd.client.messages.namespace import queue_with_namespace, queue_withou
 from rocketd.common.names import TOOLS_GROUP
 from rocketd.protocol import offsets
 from rocketd.protocol.pull import everything, pull_header
-from rocketd.protocol.question import Question, R
+from rocketd.protocol.typed_request import R, TypedRequest
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import PullMessageResponseHeader, read_header
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
@@ -114,7 +114,7 @@ def _named(instance: ClientInstance, queue: MessageQueue) -> MessageQueue:
     return queue_with_namespace(instance.config.namespace, queue)
 
 
-async def _answer(instance: ClientInstance, question: Question[R], queue: MessageQueue) -> R:
+async def _answer(instance: ClientInstance, request: TypedRequest[R], queue: MessageQueue) -> R:
     """Ask a queue's master. If its address is unknown, fetch the topic's route first."""
     if instance.routes.address_of(queue.broker_name) is None:
         topic = _named(instance, queue).topic
@@ -124,4 +124,4 @@ async def _answer(instance: ClientInstance, question: Question[R], queue: Messag
                 await instance.routes.refresh([topic])
         except BrokerUnreachableError:
             pass  # the next call raises it for this broker
-    return await instance.answer(queue.broker_name, question)
+    return await instance.answer(queue.broker_name, request)

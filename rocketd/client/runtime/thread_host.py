@@ -148,7 +148,7 @@ class ThreadHost:
             return call.result  # type: ignore[no-any-return]
         finally:
             self._waiting.discard(call)
-            if not call.settled:
+            if not call.finished:
                 call.abandoned = True
                 self.call_soon(call.cancel)
             call.error = None  # its traceback holds this frame
@@ -209,23 +209,23 @@ class ThreadHost:
 
     def _fail_waiting(self) -> None:
         for call in list(self._waiting):
-            call.settle(None, HostStoppedError("the clients of this process were stopped during the call"))
+            call.finish(None, HostStoppedError("the clients of this process were stopped during the call"))
 
     def _leave_parent(self) -> None:
         self._ended = True
         for call in list(self._waiting):  # a signal handler forked while this thread was waiting
-            call.settle(None, ForkedClientError(FORKED))
+            call.finish(None, ForkedClientError(FORKED))
 
 
 class _Call:
-    """One blocking call, made by its thread and run by the reactor's. ``done`` is locked until the call is settled."""
+    """One blocking call, made by its thread and run by the reactor's. ``done`` is locked until the call is finished."""
 
-    __slots__ = ("_arguments", "_context", "_function", "_work", "abandoned", "done", "error", "result", "settled")
+    __slots__ = ("_arguments", "_context", "_function", "_work", "abandoned", "done", "error", "finished", "result")
 
     def __init__(self, function: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:
         self.done = threading.Lock()
         self.done.acquire()
-        self.settled = False
+        self.finished = False
         self.abandoned = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -249,21 +249,21 @@ class _Call:
         try:
             result = await self._function(*self._arguments)
         except BaseException as error:
-            self.settle(None, error)
+            self.finish(None, error)
         else:
-            self.settle(result, None)
+            self.finish(result, None)
 
-    def settle(self, result: object, error: BaseException | None) -> None:
+    def finish(self, result: object, error: BaseException | None) -> None:
         """Tell the waiting thread. Only the first call counts."""
-        if self.settled:
+        if self.finished:
             return
-        self.settled = True
+        self.finished = True
         self.result = result
         self.error = error
         try:
             self.done.release()
         except RuntimeError:
-            pass  # settled by two threads at the same moment, at the end
+            pass  # finished by two threads at the same moment, at the end
 
 
 _lock = RLock()  # a signal handler may stop clients while this thread starts one

@@ -55,10 +55,10 @@ async def broker_states(cluster: ConsoleCluster) -> list[BrokerState]:
 
 
 async def _state(cluster: ConsoleCluster, of_cluster: str, name: str, broker_id: int, address: str) -> BrokerState:
-    question = runtime_info()
+    request = runtime_info()
     try:
-        answer = await cluster.client.ask(address, question.code, question.header)
-        state = question.result(address, answer)
+        answer = await cluster.client.ask(address, request.code, request.header)
+        state = request.result(address, answer)
     except RocketMQError as error:
         return BrokerState(of_cluster, name, broker_id, address, {}, str(error))
     return BrokerState(of_cluster, name, broker_id, address, state)

@@ -82,10 +82,10 @@ class ClusterOutput:
         for batch in read_range(self.cluster, QueueRange(queue, start, end), plan):
             yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
 
-    def settle(self, broker: str) -> None:
+    def await_processed(self, broker: str) -> None:
         """Wait until a broker has processed all earlier requests, and their messages are readable."""
         try:
-            wait_until_settled(lambda: admin.runtime_info(self.cluster, broker))
+            wait_until_processed(lambda: admin.runtime_info(self.cluster, broker))
         except ClusterError as error:
             if error.retriable:
                 raise
@@ -104,7 +104,7 @@ def request_of(sender: Sender, queue: Queue, parcel: Parcel) -> SendRequest:
     return request
 
 
-def wait_until_settled(
+def wait_until_processed(
     ask: Callable[[], Mapping[str, str]],
     clock: Callable[[], float] = monotonic,
     wait: Callable[[float], None] = sleep,

@@ -53,7 +53,7 @@ class MessageOutput(Protocol):
         """Yield offset and property string of every message of a range. Raises DataLossError if one is gone."""
         ...
 
-    def settle(self, broker: str) -> None:
+    def await_processed(self, broker: str) -> None:
         """Wait until a broker has processed all earlier requests, and their messages are readable."""
         ...
 

@@ -193,7 +193,7 @@ def _end(
         if error.doubtful:
             doubtful.setdefault(half.queue, []).append(half)
     for broker in {queue.broker for queue in doubtful}:
-        output.settle(broker)
+        output.await_processed(broker)
     for queue, some in doubtful.items():
         shown = _shown(output, queue, before[queue])
         left += [half for half in some if half.commit_log_offset not in shown]

@@ -6,7 +6,7 @@ The API for the rest of the pipeline:
 - `BrokerCatalog(options)`: the Catalog of `rocketd.spark.ranges`; its `cluster` is a `ClusterClient`.
 - `read_range(options_or_cluster, part, plan, on_loss=None)`: batches of a range.
 - `ClusterClient(options)`: `topics()`, `queues(topic)`, `write_queues(topic)`, `master(broker)`, `answer(broker,
-  question)`; holds no socket. `admin` and `offsets` are functions over it.
+  request)`; holds no socket. `admin` and `offsets` are functions over it.
 - `RawMessage(topic, body, tags=…, keys=…, properties=…, flag=…, unique_key=…)`.
 - `Sender(cluster, group=…, window=…)`: `send(queue, message)`, `send_batch(queue, messages)`, pipelined `submit(queue,
   messages, token)` with `receipts()` and `finish()`; `deliver(items)` combines them with retries.

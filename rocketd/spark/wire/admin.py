@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from rocketd.protocol import cluster as questions
+from rocketd.protocol import cluster as requests
 from rocketd.protocol.cluster import MASTER
-from rocketd.protocol.question import Question
+from rocketd.protocol.typed_request import TypedRequest
 from rocketd.remoting.bodies.admin import TopicOffset, TopicStatsTable
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import TopicRequestHeader
@@ -34,7 +34,7 @@ def create_topic(cluster: ClusterClient, topic: str, queues: int = 8, names: Col
     if not wanted:
         raise ClusterError(f"no broker is registered that topic {topic!r} could be created at", retriable=True)
     for name in wanted:
-        cluster.answer(name, questions.create_topic(topic, queues))
+        cluster.answer(name, requests.create_topic(topic, queues))
 
     def routed() -> None:
         try:
@@ -59,8 +59,8 @@ class QueueState:
 
 def topic_state(cluster: ClusterClient, topic: str, broker: str) -> dict[Queue, QueueState]:
     """Return the state of a topic's queues at one broker, in one answer of that broker."""
-    question = Question(RequestCode.GET_TOPIC_STATS_INFO, _offset_table, TopicRequestHeader(topic))
-    table = cluster.answer(broker, question)
+    request = TypedRequest(RequestCode.GET_TOPIC_STATS_INFO, _offset_table, TopicRequestHeader(topic))
+    table = cluster.answer(broker, request)
     return {
         Queue(queue.topic, queue.broker_name, queue.queue_id): QueueState(
             state.min_offset, state.max_offset, state.last_update_timestamp or None
@@ -71,7 +71,7 @@ def topic_state(cluster: ClusterClient, topic: str, broker: str) -> dict[Queue, 
 
 def runtime_info(cluster: ClusterClient, broker: str) -> dict[str, str]:
     """Return the runtime statistics of a broker, as mqadmin's brokerStatus shows them."""
-    return cluster.answer(broker, questions.runtime_info())
+    return cluster.answer(broker, requests.runtime_info())
 
 
 def _offset_table(answer: RemotingCommand) -> dict[MessageQueue, TopicOffset]:

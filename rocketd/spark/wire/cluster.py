@@ -14,10 +14,10 @@ from rocketd.common.names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
 )
-from rocketd.protocol import cluster as questions
+from rocketd.protocol import cluster as requests
 from rocketd.protocol.cluster import MASTER
-from rocketd.protocol.question import Question, R
 from rocketd.protocol.queues import permitted_queues, readable_queues
+from rocketd.protocol.typed_request import R, TypedRequest
 from rocketd.remoting.bodies.tables import ClusterInfo, TopicRouteData
 from rocketd.remoting.headers.client import Header
 from rocketd.remoting.wire.codes import ResponseCode
@@ -69,7 +69,7 @@ class ClusterClient:
         return self.patiently(lambda: self._ask_route(topic)) if known is None else known
 
     def _ask_route(self, topic: str) -> TopicRouteData:
-        route = self._answer_of_name_server(questions.route(topic))
+        route = self._answer_of_name_server(requests.route(topic))
         if route is None:
             self._routes.pop(topic, None)
             raise UnknownTopicError(
@@ -83,24 +83,24 @@ class ClusterClient:
 
     def info(self) -> ClusterInfo:
         """Return all brokers with their addresses, and the clusters they belong to."""
-        info = self.patiently(lambda: self._answer_of_name_server(questions.cluster_info()))
+        info = self.patiently(lambda: self._answer_of_name_server(requests.cluster_info()))
         for name, broker in info.broker_addr_table.items():
             self._addresses[name] = dict(broker.broker_addrs)
         return info
 
     def topics(self) -> list[str]:
         """Return all topics of applications and groups (``%RETRY%``, ``%DLQ%``), sorted, without system topics."""
-        named = self.patiently(lambda: self._answer_of_name_server(questions.topics()))
+        named = self.patiently(lambda: self._answer_of_name_server(requests.topics()))
         info = self.info()
         servers = {*info.broker_addr_table, *info.cluster_addr_table}
         replies = {f"{cluster}_{REPLY_TOPIC_POSTFIX}" for cluster in info.cluster_addr_table}
         hidden = SYSTEM_TOPICS | servers | replies
         return sorted(t for t in set(named) if t not in hidden and not t.startswith(SYSTEM_TOPIC_PREFIX))
 
-    def _answer_of_name_server(self, question: Question[R]) -> R:
-        answer = self.ask_name_server(question.code, question.header)
-        check(f"name server {self._name_server_address()}", question.code, answer, question.good)
-        return read_answer(question, answer)
+    def _answer_of_name_server(self, request: TypedRequest[R]) -> R:
+        answer = self.ask_name_server(request.code, request.header)
+        check(f"name server {self._name_server_address()}", request.code, answer, request.good)
+        return read_answer(request, answer)
 
     def _name_server_address(self) -> str:
         """Return the name server that answered last."""
@@ -180,14 +180,14 @@ class ClusterClient:
             lambda: self.ask_at(broker, self.master(broker), code, header, body, good=good, fields=fields)
         )
 
-    def answer(self, broker: str, question: Question[R]) -> R:
-        """Return the result of a question to a broker's master, with retries. Only for idempotent requests."""
-        return self.patiently(lambda: self.answer_at(broker, self.master(broker), question))
+    def answer(self, broker: str, request: TypedRequest[R]) -> R:
+        """Return the result of a request to a broker's master, with retries. Only for idempotent requests."""
+        return self.patiently(lambda: self.answer_at(broker, self.master(broker), request))
 
-    def answer_at(self, broker: str, address: str, question: Question[R]) -> R:
-        """Return the result of a question to a broker at one of its addresses, without retries."""
-        answer = self.ask_at(broker, address, question.code, question.header, good=question.good)
-        return read_answer(question, answer)
+    def answer_at(self, broker: str, address: str, request: TypedRequest[R]) -> R:
+        """Return the result of a request to a broker at one of its addresses, without retries."""
+        answer = self.ask_at(broker, address, request.code, request.header, good=request.good)
+        return read_answer(request, answer)
 
     def ask_at(
         self,

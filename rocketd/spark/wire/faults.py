@@ -5,7 +5,7 @@ from time import monotonic, sleep
 from typing import Final, NoReturn, TypeVar
 
 from rocketd.protocol.errors import response_name
-from rocketd.protocol.question import Question, R
+from rocketd.protocol.typed_request import R, TypedRequest
 from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.headers.client import HeaderT, read_header
 from rocketd.remoting.wire.codes import ResponseCode, request_name
@@ -87,10 +87,10 @@ def header_of(kind: type[HeaderT], answer: RemotingCommand) -> HeaderT:
         raise _nonsense(error) from error
 
 
-def read_answer(question: Question[R], answer: RemotingCommand) -> R:
-    """Return the result of a question from an answer with a good code. Raises ClusterError for an invalid answer."""
+def read_answer(request: TypedRequest[R], answer: RemotingCommand) -> R:
+    """Return the result of a request from an answer with a good code. Raises ClusterError for an invalid answer."""
     try:
-        return question.read(answer)
+        return request.read(answer)
     except RemotingError as error:
         raise _nonsense(error) from error
 

@@ -1,10 +1,10 @@
-"""Questions about the offsets of a queue: bounds, times, and committed offsets of consumer groups."""
+"""Requests about the offsets of a queue: bounds, times, and committed offsets of consumer groups."""
 
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
 
-from rocketd.protocol import offsets as questions
+from rocketd.protocol import offsets as requests
 from rocketd.protocol.cluster import runtime_info
 from rocketd.protocol.pull import PULLED, everything, pull_header
 from rocketd.remoting.headers.client import PullMessageResponseHeader
@@ -23,7 +23,7 @@ _SIZE = struct.Struct(">i")
 
 def max_offset(cluster: ClusterClient, queue: Queue) -> int:
     """Return the offset after the last message, according to the master."""
-    return cluster.answer(queue.broker, questions.max_offset(queue))
+    return cluster.answer(queue.broker, requests.max_offset(queue))
 
 
 def bounds(cluster: ClusterClient, queue: Queue) -> tuple[int, int]:
@@ -36,8 +36,8 @@ def bounds(cluster: ClusterClient, queue: Queue) -> tuple[int, int]:
 
 def bounds_at(cluster: ClusterClient, address: str, queue: Queue) -> tuple[int, int]:
     """Return the bounds according to the broker at this address, without retries."""
-    upper = cluster.answer_at(queue.broker, address, questions.max_offset(queue))
-    lower = cluster.answer_at(queue.broker, address, questions.min_offset(queue))
+    upper = cluster.answer_at(queue.broker, address, requests.max_offset(queue))
+    lower = cluster.answer_at(queue.broker, address, requests.min_offset(queue))
     return min(max(lower, 0), upper), upper
 
 
@@ -55,7 +55,7 @@ def dispatch_behind(cluster: ClusterClient, broker: str) -> int:
 
 def earliest_time(cluster: ClusterClient, queue: Queue) -> int | None:
     """Return the store time (ms) of the first existing message, or None without messages."""
-    return cluster.answer(queue.broker, questions.earliest_time(queue))
+    return cluster.answer(queue.broker, requests.earliest_time(queue))
 
 
 # ---------------------------------------------------------------- times
@@ -86,7 +86,7 @@ def offset_at(cluster: ClusterClient, queue: Queue, timestamp_ms: int) -> int:
     lower, upper = bounds(cluster, queue)
     if lower >= upper:
         return upper
-    hint = cluster.answer(queue.broker, questions.search_offset(queue, timestamp_ms))
+    hint = cluster.answer(queue.broker, requests.search_offset(queue, timestamp_ms))
 
     def reached(offset: int) -> bool:
         """Tell whether the message at this offset was stored at or after the time. False for a lost message."""
@@ -150,7 +150,7 @@ def group_offset(cluster: ClusterClient, group: str, queue: Queue) -> int | None
     Brokers answer 0 for a group that is new to a young queue. Such an answer is accepted only if the group is in the
     table of committed offsets.
     """
-    offset = cluster.answer(queue.broker, questions.group_offset(group, queue))
+    offset = cluster.answer(queue.broker, requests.group_offset(group, queue))
     if offset != 0:
         return None if offset is None or offset < 0 else offset
     try:
@@ -164,9 +164,9 @@ def group_offset(cluster: ClusterClient, group: str, queue: Queue) -> int | None
 
 def all_group_offsets(cluster: ClusterClient, broker: str) -> dict[str, dict[int, int]]:
     """Return the committed offsets of all groups at a broker: ``topic@group`` to queue id to offset."""
-    return cluster.answer(broker, questions.group_offsets())
+    return cluster.answer(broker, requests.group_offsets())
 
 
 def commit_offset(cluster: ClusterClient, group: str, queue: Queue, offset: int) -> None:
     """Commit the next offset that a group reads."""
-    cluster.answer(queue.broker, questions.commit_offset(group, queue, offset))
+    cluster.answer(queue.broker, requests.commit_offset(group, queue, offset))

@@ -39,7 +39,7 @@ class ReplicatedOffset:
     """The offset up to which some slave has the log, and the senders that wait for it to grow.
 
     ``when_replicated`` belongs to the storage thread, so ends come in order. Everything else belongs to the thread of
-    the connections. It must call ``settle`` if ``when_replicated`` says so, and at the deadline of the first waiter.
+    the connections. It must call ``answer_waiters`` if ``when_replicated`` says so, and at the deadline of the first waiter.
     ``timeout_ms`` returns the time to wait, ``fallbehind_max`` bytes, ``seconds`` the time.
     """
 
@@ -75,7 +75,7 @@ class ReplicatedOffset:
         - FLUSH_SLAVE_TIMEOUT if none has it in time,
         - SLAVE_NOT_AVAILABLE, at once, if none is usable.
 
-        Return whether a slave has it already, or lags, so ``settle`` must be called now.
+        Return whether a slave has it already, or lags, so ``answer_waiters`` must be called now.
         """
         now = self._seconds()
         waiter = _Waiter(end_offset, now, now + self._timeout_ms() / 1000, callback)
@@ -92,9 +92,9 @@ class ReplicatedOffset:
         self.offset = max(self.offset, offset)
         if self.lagging:
             self._check_caught_up()
-        self.settle()
+        self.answer_waiters()
 
-    def settle(self) -> float | None:
+    def answer_waiters(self) -> float | None:
         """Answer all waiters that can be answered. Return the deadline of the next one, None without waiters."""
         waiting = self._waiting
         now = self._seconds()

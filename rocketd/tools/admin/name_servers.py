@@ -53,8 +53,8 @@ async def _list(reactor: IReactor, cluster: ClusterAccess, as_json: bool) -> int
 
 async def _known(client: ClientInstance, address: str) -> tuple[int, int]:
     """Return the numbers of brokers and topics that a name server knows."""
-    question, of_topics = cluster_info(), topics()
-    info = question.result(address, await client.ask(address, question.code, question.header))
+    request, of_topics = cluster_info(), topics()
+    info = request.result(address, await client.ask(address, request.code, request.header))
     names = of_topics.result(address, await client.ask(address, of_topics.code, of_topics.header))
     return len(info.broker_addr_table), len(names)
 

@@ -1,4 +1,4 @@
-"""Asks all masters of a cluster the same question, for commands that combine their answers.
+"""Sends the same request to all masters of a cluster, for commands that combine their answers.
 
 Counterpart: the first step of most mqadmin commands (Apache). They give up at the first broker without an answer.
 """
@@ -67,10 +67,10 @@ async def ask_masters(client: ClientInstance, ask: Callable[[str], Awaitable[T]]
 
 
 async def _masters(client: ClientInstance) -> Masters:
-    question = cluster_info()
+    request = cluster_info()
     try:
-        response = await client.ask_name_server(question.code)
-        brokers = question.result("the name server", response).broker_addr_table
+        response = await client.ask_name_server(request.code)
+        brokers = request.result("the name server", response).broker_addr_table
     except RocketMQError as error:
         raise CommandError(str(error), NOT_ALL_ANSWERED) from error
     if not brokers:

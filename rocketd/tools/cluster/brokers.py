@@ -89,8 +89,8 @@ async def _address(admin: AdminEngine, name: str, broker_id: int) -> str:
 
 async def state_of(client: ClientInstance, address: str) -> dict[str, str]:
     """Return the state of a broker, as mqadmin's brokerStatus shows it. Raises RocketMQError."""
-    question = runtime_info()
-    return question.result(address, await client.ask(address, question.code, question.header))
+    request = runtime_info()
+    return request.result(address, await client.ask(address, request.code, request.header))
 
 
 def _load(state: dict[str, str]) -> tuple[str, ...]:

@@ -182,10 +182,10 @@ async def _name_servers(client: ClientInstance) -> tuple[dict[str, dict[str, dic
     """Return the brokers' addresses at each name server, and findings about those without an answer."""
     tables: dict[str, dict[str, dict[int, str]]] = {}
     findings: list[DoctorFinding] = []
-    question = cluster_info()
+    request = cluster_info()
     for server in client.config.name_servers():
         try:
-            answer = question.result(server, await client.ask(server, question.code, question.header))
+            answer = request.result(server, await client.ask(server, request.code, request.header))
         except _NO_ANSWER as error:
             remedy = "start it, open its port in firewalls, or correct --namesrv"
             findings.append(DoctorFinding(WRONG, f"name server {server}", f"does not answer: {error}", remedy))
@@ -199,11 +199,11 @@ async def _members(client: ClientInstance, tables: Iterable[Mapping[str, Mapping
         (name, number, address) for table in tables for name, each in table.items() for number, address in each.items()
     }
     members = []
-    question = runtime_info()
+    request = runtime_info()
     for name, number, address in sorted(wanted):
         began = time()
         try:
-            state = question.result(address, await client.ask(address, question.code, question.header))
+            state = request.result(address, await client.ask(address, request.code, request.header))
         except _NO_ANSWER as error:
             members.append(ExaminedBroker(name, number, address, error=str(error)))
         else:

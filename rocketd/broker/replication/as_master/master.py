@@ -160,7 +160,7 @@ class ReplicationMaster:
             self._wake()
         elif self._replicated.has_waiters and not self._timed:
             self._timed = True
-            self._reactor.callFromThread(self._settle)
+            self._reactor.callFromThread(self._answer_waiters)
 
     def _appended(self) -> None:
         # Without slaves an append must cost nothing.
@@ -231,16 +231,16 @@ class ReplicationMaster:
         self._woken = False
         for slave in list(self.slaves):
             slave.send()
-        self._settle()
+        self._answer_waiters()
 
-    def _settle(self) -> None:
+    def _answer_waiters(self) -> None:
         """Answer the sends that are due, and schedule the next call for the following timeout."""
         self._timed = False
-        deadline = self._replicated.settle()
+        deadline = self._replicated.answer_waiters()
         if deadline is not None:
             self._timed = True
             if self._timer is None or not self._timer.active():
-                self._timer = self._reactor.callLater(max(0.0, deadline - self.seconds()), self._settle)
+                self._timer = self._reactor.callLater(max(0.0, deadline - self.seconds()), self._answer_waiters)
 
     def _check_connections(self) -> None:
         self.admission.close_unidentified()

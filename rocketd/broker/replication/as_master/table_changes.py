@@ -15,7 +15,7 @@ from typing import NamedTuple
 from twisted.logger import Logger
 
 from rocketd.broker.replication.parts import ReplicationParts
-from rocketd.broker.tables.settlement import Settled
+from rocketd.broker.tables.new_name_durability import DurabilityCallback
 from rocketd.common.event_loop.clocked_loop import ClockedLoop
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.bodies.tables import DataVersion
@@ -64,13 +64,13 @@ class _Held(NamedTuple):
 class _Waiter(NamedTuple):
     version: DataVersion
     deadline: float
-    callback: Settled
+    callback: DurabilityCallback
 
 
 class TableChanges:
     """Answers slaves, and sends waiting until slaves know a new topic.
 
-    Everything belongs to the reactor thread, except ``watch`` and ``settle``: any thread.
+    Everything belongs to the reactor thread, except ``watch`` and ``confirm``: any thread.
     """
 
     def __init__(self, broker: ReplicationParts, reactor: IReactor, slave_hosts: Callable[[], Collection[str]]) -> None:
@@ -110,9 +110,9 @@ class TableChanges:
         seen = {name: fields.get(name, "") for name in (TOPICS, GROUPS, OFFSETS, DELAYS)}
         self._reactor.callFromThread(self._watch, seen, context)
 
-    def settle(self, names: frozenset[str], callback: Settled) -> None:
-        """Call back when a slave following the tables has the current topics; see NewNameSettlement."""
-        self._reactor.callFromThread(self._settle, self._broker.topics.data_version, callback)
+    def confirm(self, names: frozenset[str], callback: DurabilityCallback) -> None:
+        """Call back when a slave following the tables has the current topics; see NewNameDurability."""
+        self._reactor.callFromThread(self._confirm, self._broker.topics.data_version, callback)
 
     def _check_soon(self) -> None:
         if self._held and not self._looking:
@@ -183,7 +183,7 @@ class TableChanges:
 
     # ------------------------------------------------------------ waiting sends
 
-    def _settle(self, version: DataVersion, callback: Settled) -> None:
+    def _confirm(self, version: DataVersion, callback: DurabilityCallback) -> None:
         now = self._reactor.seconds()
         hosts = self._slave_hosts()
         self._confirmed = {host: seen for host, seen in self._confirmed.items() if host in hosts}

@@ -13,8 +13,8 @@ from rocketd.store.log.transfer import REPORT_SIZE, encode_report
 
 READ_BYTES = 1 << 18
 """The number of bytes read at once."""
-SETTLE_SECONDS = 0.005
-"""The time after which received data is settled. Data received meanwhile shares the cost."""
+DISPATCH_SECONDS = 0.005
+"""The time after which received data is dispatched. Data received meanwhile shares the cost."""
 
 
 class ReportSender:
@@ -67,7 +67,7 @@ class ReportSender:
 class LogReceiver:
     """Reads a duplicate of the connection's socket in a thread, until its end or an exception.
 
-    ``received`` is called in this thread with bytes, ``settle`` soon after it and at the end. ``ended`` is the last call
+    ``received`` is called in this thread with bytes, ``dispatch`` soon after it and at the end. ``ended`` is the last call
     there, with the exception, or None at the end of the connection.
     """
 
@@ -75,13 +75,13 @@ class LogReceiver:
         self,
         direct: socket.socket,
         received: Callable[[bytes], None],
-        settle: Callable[[], None],
+        dispatch: Callable[[], None],
         ended: Callable[[Exception | None], None],
     ) -> None:
         self.reports = ReportSender(direct)
         self._direct = direct
         self._received = received
-        self._settle = settle
+        self._dispatch = dispatch
         self._ended = ended
         self._thread = Thread(target=self._run, name="rocketd-replica", daemon=True)
 
@@ -116,7 +116,7 @@ class LogReceiver:
                     readable.poll()
                 elif (left := due - monotonic()) <= 0 or not readable.poll(left * 1000):
                     due = 0.0
-                    self._settle()
+                    self._dispatch()
                     continue
                 try:
                     data = self._direct.recv(READ_BYTES)
@@ -127,6 +127,6 @@ class LogReceiver:
                 if not data:
                     return
                 self._received(data)
-                due = due or monotonic() + SETTLE_SECONDS
+                due = due or monotonic() + DISPATCH_SECONDS
         finally:
-            self._settle()
+            self._dispatch()

@@ -26,7 +26,7 @@ from rocketd.remoting.bodies.tables import MessageQueue
 CLOCK_SKEW_SECONDS = 10.0
 """Assumed difference between the clocks of this client and of a broker."""
 
-SETTLE_SECONDS = 10.0
+FIRST_OFFSETS_SECONDS = 10.0
 """Time for which other members may be storing the first offsets of their queues."""
 
 
@@ -52,7 +52,7 @@ class TopicBeginning:
 
     since_ms: float
     """Time of the subscription. All messages stored from then on belong to the group."""
-    settled_at: float
+    others_done_at: float
     """Time of the reactor from which on no other member stores the first offset of a queue any more."""
     is_late: bool = False
     """Whether messages may have been sent since the subscription, so that the end of a queue would leave them out."""
@@ -77,7 +77,7 @@ class GroupBeginning:
             and topic not in self._topics
         ):
             instance = self._consumer.instance
-            self._topics[topic] = TopicBeginning(instance.now_ms(), instance.reactor.seconds() + SETTLE_SECONDS)
+            self._topics[topic] = TopicBeginning(instance.now_ms(), instance.reactor.seconds() + FIRST_OFFSETS_SECONDS)
 
     def forget(self, topic: str) -> None:
         """Forget a topic that is no longer subscribed."""
@@ -119,7 +119,7 @@ class GroupBeginning:
         if beginning.is_consumed is None:
             raise RocketMQError(f"it is not known yet whether group {consumer.group} has consumed {topic} before")
         if beginning.is_consumed:
-            if not consumer.options.broadcast and consumer.instance.reactor.seconds() < beginning.settled_at:
+            if not consumer.options.broadcast and consumer.instance.reactor.seconds() < beginning.others_done_at:
                 raise RocketMQError(f"another member of group {consumer.group} may be storing it")
             return "earliest"
         if beginning.is_late:

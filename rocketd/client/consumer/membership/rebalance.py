@@ -119,7 +119,7 @@ class Rebalance:
             await self._running
 
     async def stop(self) -> None:
-        """Stop, and return when nothing is under way. A pending question for the members is cancelled."""
+        """Stop, and return when nothing is under way. A pending request for the members is cancelled."""
         self._stopped = True
         self._cancel_lapse()
         for asking in list(self._asking):
@@ -326,7 +326,7 @@ class Rebalance:
         return GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list
 
     async def _interruptible(self, asking: Coroutine[Any, Any, R]) -> R:
-        """Wait for a question, which ``stop`` cancels."""
+        """Wait for a request, which ``stop`` cancels."""
         running = Deferred.fromCoroutine(asking)
         self._asking.add(running)
         try:
@@ -346,7 +346,7 @@ class Rebalance:
         now = instance.reactor.seconds()
         listed = set(members)
         address = instance.routes.group_address(broker_name)
-        if address is None or instance.is_settled(address):
+        if address is None or instance.are_members_back(address):
             self._awaited.clear()
             self._losses.clear()
         elif self._losses.get(address) != (losses := instance.losses(address)):

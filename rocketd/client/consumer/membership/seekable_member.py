@@ -15,7 +15,7 @@ from rocketd.client.consumer.pulling.assigned_queue import AssignedQueue
 from rocketd.client.errors import CommitError, UsageError
 from rocketd.client.instance.all_of import all_of
 from rocketd.client.messages.namespace import queue_with_namespace, queue_without_namespace
-from rocketd.client.queries import queues as queue_questions
+from rocketd.client.queries import queues as queue_queries
 from rocketd.common.names import retry_topic
 from rocketd.remoting.bodies.tables import MessageQueue
 
@@ -39,11 +39,11 @@ class SeekableMember(GroupMember):
 
     async def _offset_at(self, assigned: AssignedQueue, position: Position) -> int:
         """Return the offset of a position."""
-        first = await queue_questions.min_offset(self.instance, assigned.queue)
-        behind = await queue_questions.max_offset(self.instance, assigned.queue)
+        first = await queue_queries.min_offset(self.instance, assigned.queue)
+        behind = await queue_queries.max_offset(self.instance, assigned.queue)
         if isinstance(position, datetime):
-            moment_ms = queue_questions.milliseconds_of(position)
-            found = await queue_questions.first_since(self.instance, self.group, assigned.queue, moment_ms)
+            moment_ms = queue_queries.milliseconds_of(position)
+            found = await queue_queries.first_since(self.instance, self.group, assigned.queue, moment_ms)
             return min(max(first, found), behind)
         if position == "earliest":
             return first
@@ -81,7 +81,7 @@ class SeekableMember(GroupMember):
         """
         self.check()
         assigned = [one for one in self.assigned.values() if one.queue.topic != retry_topic(self.group)]
-        ends = await all_of(queue_questions.max_offset(self.instance, one.queue) for one in assigned)
+        ends = await all_of(queue_queries.max_offset(self.instance, one.queue) for one in assigned)
         namespace = self.instance.config.namespace
         return {
             queue_without_namespace(namespace, one.queue): max(0, end - _position(self.assigned.get(one.queue, one)))
@@ -127,8 +127,8 @@ class SeekableMember(GroupMember):
         """Return the offset of the first message stored at or after a time; the end of the queue if there is none."""
         self.check()
         name = queue_with_namespace(self.instance.config.namespace, queue)
-        moment_ms = queue_questions.milliseconds_of(moment)
-        return await queue_questions.first_since(self.instance, self.group, name, moment_ms)
+        moment_ms = queue_queries.milliseconds_of(moment)
+        return await queue_queries.first_since(self.instance, self.group, name, moment_ms)
 
     def _assigned(self, queue: MessageQueue) -> AssignedQueue:
         self.check()

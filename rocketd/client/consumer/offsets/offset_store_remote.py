@@ -121,20 +121,20 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
 
     async def update_to_broker(self, queue: MessageQueue, offset: int, *, oneway: bool = True) -> None:
         """See OffsetStore (request code 15). With ``oneway``, return when the request is handed to the connection."""
-        question = offsets.commit_offset(self._group, queue, offset)
+        request = offsets.commit_offset(self._group, queue, offset)
         try:
             if oneway:
-                await self._tell(queue.broker_name, question.command())
+                await self._tell(queue.broker_name, request.command())
             else:
-                question.result(queue.broker_name, await self._ask(queue.broker_name, question.command()))
+                request.result(queue.broker_name, await self._ask(queue.broker_name, request.command()))
         except RemotingError as error:
             raise of_remoting(error, queue.broker_name) from error
 
     async def _query(self, queue: MessageQueue) -> int:
-        question = offsets.group_offset(self._group, queue)
+        request = offsets.group_offset(self._group, queue)
         try:
-            response = await self._ask(queue.broker_name, question.command())
-            offset = question.result(queue.broker_name, response)
+            response = await self._ask(queue.broker_name, request.command())
+            offset = request.result(queue.broker_name, response)
             return NO_OFFSET if offset is None else offset
         except RemotingError as error:
             raise of_remoting(error, queue.broker_name) from error

@@ -187,7 +187,7 @@ class Shipment:
         Raises SinkError if the queue does not allow that.
         """
         for broker in sorted({queue.broker for queue in self._places}):
-            self._output.settle(broker)
+            self._output.await_processed(broker)
         for queue in self._places:
             self._found[queue] = self._look(queue)
 
@@ -218,7 +218,7 @@ class Shipment:
     def _look(self, queue: Queue) -> frozenset[int]:
         """Return the numbers of this batch found in the queue after its last recorded offset.
 
-        The broker must have settled.
+        The broker must have processed all earlier requests.
         """
         start = self._ends[queue]
         end = self._output.end(queue)
@@ -252,6 +252,6 @@ class Shipment:
         self._wait(min(_FIRST_PAUSE * 2 ** min(times - 1, 10), _LONGEST_PAUSE))
         if not error.doubtful:
             return parcel
-        self._output.settle(queue.broker)
+        self._output.await_processed(queue.broker)
         found = self._look(queue)
         return [message for message in parcel if message.number not in found]

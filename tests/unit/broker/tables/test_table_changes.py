@@ -52,8 +52,8 @@ class TableChangesTests(SynchronousTestCase):
         (response,) = self.ask().answers
         return response.ext_fields
 
-    def settle(self):
-        self.changes.settle(frozenset(), self.statuses.append)
+    def confirm(self):
+        self.changes.confirm(frozenset(), self.statuses.append)
         return self.statuses
 
     def test_outdated_slave_is_answered_at_once(self):
@@ -87,7 +87,7 @@ class TableChangesTests(SynchronousTestCase):
     def test_stranger_is_refused_and_acknowledges_nothing(self):
         fields = self.follow()
         self.broker.topics.update(TopicConfig("T", 1, 1))
-        self.settle()
+        self.confirm()
         current = self.follow_version()
         (answer,) = self.ask("10.0.0.9:1000", **fields | {"topics": current}).answers
         self.assertEqual(answer.code, 2)
@@ -102,7 +102,7 @@ class TableChangesTests(SynchronousTestCase):
 
     def test_stranger_is_not_waited_for(self):
         self.ask("10.0.0.9:1000")
-        self.assertEqual(self.settle(), [PutStatus.PUT_OK])
+        self.assertEqual(self.confirm(), [PutStatus.PUT_OK])
 
     def test_connection_holds_one_request(self):
         fields = self.follow()
@@ -126,7 +126,7 @@ class TableChangesTests(SynchronousTestCase):
         fields = self.follow()
         self.ask(**fields)
         self.broker.topics.update(TopicConfig("T", 1, 1))
-        self.assertEqual(self.settle(), [])
+        self.assertEqual(self.confirm(), [])
         self.ask(**fields)
         self.assertEqual(self.statuses, [])
         self.ask(**self.follow())
@@ -136,41 +136,41 @@ class TableChangesTests(SynchronousTestCase):
         self.follow()
         self.broker.topics.update(TopicConfig("T", 1, 1))
         held = self.ask(**self.follow())
-        self.assertEqual((held.answers, self.settle()), ([], [PutStatus.PUT_OK]))
+        self.assertEqual((held.answers, self.confirm()), ([], [PutStatus.PUT_OK]))
         self.broker.topics.update(TopicConfig("U", 1, 1))
-        self.assertEqual(self.settle(), [PutStatus.PUT_OK])
+        self.assertEqual(self.confirm(), [PutStatus.PUT_OK])
 
     def test_slave_that_left_confirms_nothing(self):
         self.ask(**self.follow())
         self.slaves = {"10.0.0.3"}
         self.ask("10.0.0.3:1")
-        self.assertEqual(self.settle(), [])
+        self.assertEqual(self.confirm(), [])
 
     def test_version_of_other_table_is_ignored(self):
         fields = self.follow()
-        self.settle()
+        self.confirm()
         for text in ("x", "", "1", "99-9999999999999", "0-0"):
             self.ask(**fields | {"topics": text})
             self.assertEqual(self.statuses, [])
 
     def test_send_does_not_wait_for_slave_without_request(self):
-        self.assertEqual(self.settle(), [PutStatus.PUT_OK])
+        self.assertEqual(self.confirm(), [PutStatus.PUT_OK])
         self.follow()
         self.slaves = set()
-        self.assertEqual(self.settle(), [PutStatus.PUT_OK] * 2)
+        self.assertEqual(self.confirm(), [PutStatus.PUT_OK] * 2)
 
     def test_hanging_slave_costs_one_timeout(self):
         fields = self.follow()
-        self.settle()
+        self.confirm()
         self.reactor.pump([0.25] * 8)
         self.assertEqual(self.statuses, [PutStatus.FLUSH_SLAVE_TIMEOUT])
-        self.assertEqual(self.settle()[1:], [PutStatus.SLAVE_NOT_AVAILABLE])
+        self.assertEqual(self.confirm()[1:], [PutStatus.SLAVE_NOT_AVAILABLE])
         self.ask(**fields)
-        self.assertEqual(self.settle()[2:], [PutStatus.PUT_OK])
+        self.assertEqual(self.confirm()[2:], [PutStatus.PUT_OK])
 
     def test_departed_slave_ends_wait(self):
         self.follow()
-        self.settle()
+        self.confirm()
         self.slaves = set()
         self.reactor.advance(0.25)
         self.assertEqual(self.statuses, [PutStatus.PUT_OK])

@@ -140,7 +140,7 @@ class QuestionTests(CheckTestCase):
 
         def read_before_it_is_visible(ops):
             found.append(read_more(ops))
-            # When the look begins, and before the half message is settled.
+            # When the look begins, and before the half message is decided.
             if found == [False, False]:
                 store.holds_dispatch = False
                 store.release_dispatch(True)

@@ -207,10 +207,10 @@ class EndTests(TransactionTestCase):
         half = self.half()
         self.broker.topics.delete("T")
         waiting = []
-        self.broker.topics.settlement.settlers.append(lambda names, settled: waiting.append(settled))
+        self.broker.topics.new_name_durability.confirmers.append(lambda names, confirmed: waiting.append(confirmed))
         self.assertIsNone(self.end(half))
-        (settled,) = waiting
-        settled(PutStatus.PUT_OK)
+        (confirmed,) = waiting
+        confirmed(PutStatus.PUT_OK)
         self.assertEqual(self.connection.answer().code, 0)
 
     def test_oneway_end_is_not_answered(self):

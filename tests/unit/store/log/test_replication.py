@@ -474,7 +474,7 @@ class ReplicatedOffsetTests(SynchronousTestCase):
         self.replicated.connections = 1
         self.replicated.reported(9)
         self.wait(9)
-        self.assertIsNone(self.replicated.settle())
+        self.assertIsNone(self.replicated.answer_waiters())
         self.assertEqual(self.answers, [(9, PutStatus.PUT_OK)])
 
     def test_wait_timeout_answers_all_waits(self):
@@ -482,9 +482,9 @@ class ReplicatedOffsetTests(SynchronousTestCase):
         self.wait(5)
         self.clock.advance(2)
         self.wait(9)
-        self.assertEqual(self.replicated.settle(), 3.0)
+        self.assertEqual(self.replicated.answer_waiters(), 3.0)
         self.clock.advance(1)
-        self.assertIsNone(self.replicated.settle())
+        self.assertIsNone(self.replicated.answer_waiters())
         self.assertEqual(self.answers, [(5, PutStatus.FLUSH_SLAVE_TIMEOUT), (9, PutStatus.FLUSH_SLAVE_TIMEOUT)])
 
     def lag(self):
@@ -492,7 +492,7 @@ class ReplicatedOffsetTests(SynchronousTestCase):
         self.replicated.connections = 1
         self.wait(5)
         self.clock.advance(3)
-        self.replicated.settle()
+        self.replicated.answer_waiters()
         self.answers.clear()
 
     def test_wait_for_lagging_slave_is_not_available(self):
@@ -537,7 +537,7 @@ class ReplicatedOffsetTests(SynchronousTestCase):
         self.replicated.reported(5)
         self.wait(9)
         self.clock.advance(0.1)
-        self.replicated.settle()
+        self.replicated.answer_waiters()
         self.assertFalse(self.replicated.lagging)
 
     def test_give_up_answers_waits_with_timeout(self):

@@ -103,7 +103,7 @@ class ReportSenderTests(Sockets):
 class ReceiverTests(Sockets):
     def start(self, received):
         self.ends = []
-        self.settled = []
+        self.dispatched = []
         ended = threading.Event()
 
         def end(failure):
@@ -111,7 +111,7 @@ class ReceiverTests(Sockets):
             ended.set()
 
         self.ended = ended
-        receiver = LogReceiver(self.ours.dup(), received, lambda: self.settled.append(monotonic()), end)
+        receiver = LogReceiver(self.ours.dup(), received, lambda: self.dispatched.append(monotonic()), end)
         receiver.start()
         self.addCleanup(receiver.join)
         self.addCleanup(receiver.stop)
@@ -133,32 +133,32 @@ class ReceiverTests(Sockets):
         self.assertEqual(self.ends, [None])
         self.assertEqual(self.theirs.recv(9), b"")
 
-    def test_data_is_settled_soon_and_together(self):
+    def test_data_is_dispatched_soon_and_together(self):
         data = []
-        self.patch(log_receiver, "SETTLE_SECONDS", 0.2)
+        self.patch(log_receiver, "DISPATCH_SECONDS", 0.2)
         self.start(lambda received: data.append((received, monotonic())))
         for number in range(2):
             self.theirs.send(b"abc")
             wait_for(lambda: len(data) == number + 1)  # noqa: B023 - called at once
-        wait_for(lambda: self.settled)
-        self.assertGreaterEqual(self.settled[0], data[0][1] + 0.19)
+        wait_for(lambda: self.dispatched)
+        self.assertGreaterEqual(self.dispatched[0], data[0][1] + 0.19)
         sleep(0.3)
-        self.assertEqual(len(self.settled), 1)
+        self.assertEqual(len(self.dispatched), 1)
 
-    def test_data_is_settled_while_more_arrives(self):
+    def test_data_is_dispatched_while_more_arrives(self):
         self.start(lambda _: None)
-        while len(self.settled) < 3:
+        while len(self.dispatched) < 3:
             self.theirs.send(b"abc")
 
-    def test_data_is_settled_at_the_end(self):
-        self.patch(log_receiver, "SETTLE_SECONDS", WAIT)
+    def test_data_is_dispatched_at_the_end(self):
+        self.patch(log_receiver, "DISPATCH_SECONDS", WAIT)
         received = threading.Event()
         receiver = self.start(lambda _: received.set())
         self.theirs.send(b"abc")
         received.wait(WAIT)
         receiver.stop()
         receiver.join()
-        self.assertEqual(len(self.settled), 1)
+        self.assertEqual(len(self.dispatched), 1)
 
     def test_exception_ends_the_thread(self):
         error = RuntimeError("no")

@@ -32,7 +32,7 @@ class Brokers:
         self.minimum = 0
         self.steps = count()
         self.faults = {}
-        self.settled = Counter()
+        self.awaited = Counter()
 
     def step(self, act):
         fault = self.faults.get(next(self.steps))
@@ -67,8 +67,8 @@ class Brokers:
             raise DataLossError("gone")
         yield from ((offset, self.logs[queue][offset].split(b"|")[0]) for offset in range(start, end))
 
-    def settle(self, broker):
-        self.settled[broker] += 1
+    def await_processed(self, broker):
+        self.awaited[broker] += 1
 
     def bodies(self):
         return [[text.split(b"|")[1] for text in log if b"|" in text] for log in self.logs.values()]
@@ -188,7 +188,7 @@ class ExactTests(unittest.TestCase):
         self.brokers.faults = {0: "unheard", 1: "refused", 2: "unheard", 5: "refused", 6: "refused", 7: "unheard"}
         self.sink().commit("0", [self.stage("0", 0, 30)])
         self.expect(30)
-        self.assertGreaterEqual(sum(self.brokers.settled.values()), 3)
+        self.assertGreaterEqual(sum(self.brokers.awaited.values()), 3)
 
     def test_batch_not_sent_stays_begun(self):
         self.brokers.faults = {3: "never"}

@@ -5,7 +5,7 @@ from twisted.trial import unittest
 
 from rocketd.spark.errors import ClusterError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.sink.cluster_output import wait_until_settled
+from rocketd.spark.sink.cluster_output import wait_until_processed
 from rocketd.spark.sink.effectively_once.staging import Staging, check_reached, mark_folder
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.message_output import Receipt
@@ -87,7 +87,7 @@ class SettlingTests(unittest.TestCase):
         def sleep(seconds):
             now[0] += seconds
 
-        wait_until_settled(ask, lambda: now[0], sleep)
+        wait_until_processed(ask, lambda: now[0], sleep)
         return round(now[0], 1), len(taken)
 
     @staticmethod

@@ -15,12 +15,12 @@ from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 
 R = TypeVar("R")
-"""The result of a question."""
+"""The result of a request."""
 
 _R_co = TypeVar("_R_co", covariant=True)
 
 
-class Question(msgspec.Struct, Generic[_R_co], frozen=True):
+class TypedRequest(msgspec.Struct, Generic[_R_co], frozen=True):
     """A request without a body. ``read`` converts an answer to the result if its code is one of ``good``.
 
     ``read`` raises RemotingError if the answer cannot be decoded.

@@ -1,4 +1,4 @@
-"""Questions about offsets and clusters: their requests, and the results of answers."""
+"""Requests about offsets and clusters: their headers, and the results of answers."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -20,7 +20,7 @@ def answer(fields=None, code=0, body=None):
 
 class OffsetTests(SynchronousTestCase):
     def test_questions_about_a_queue_name_it(self):
-        for question, code, more in (
+        for request, code, more in (
             (offsets.min_offset, 31, {}),
             (offsets.max_offset, 30, {}),
             (offsets.earliest_time, 32, {}),
@@ -29,20 +29,20 @@ class OffsetTests(SynchronousTestCase):
             (lambda queue: offsets.commit_offset("g", queue, 9), 15, {"consumerGroup": "g", "commitOffset": "9"}),
         ):
             for queue in (QUEUE, Queue("T", "a", 3)):
-                command = question(queue).command()
+                command = request(queue).command()
                 self.assertEqual((command.code, command.ext_fields), (code, NAMED | more))
 
     def test_results_of_offsets_are_numbers(self):
-        for question in (offsets.min_offset(QUEUE), offsets.max_offset(QUEUE), offsets.search_offset(QUEUE, 0)):
-            self.assertEqual(question.result("a", answer({"offset": "7"})), 7)
+        for request in (offsets.min_offset(QUEUE), offsets.max_offset(QUEUE), offsets.search_offset(QUEUE, 0)):
+            self.assertEqual(request.result("a", answer({"offset": "7"})), 7)
         self.assertEqual(offsets.earliest_time(QUEUE).result("a", answer({"timestamp": "7"})), 7)
         self.assertIsNone(offsets.earliest_time(QUEUE).result("a", answer({"timestamp": "-1"})))
         self.assertIsNone(offsets.commit_offset("g", QUEUE, 1).result("a", answer()))
 
     def test_missing_group_offset_is_none(self):
-        question = offsets.group_offset("g", QUEUE)
-        self.assertIsNone(question.result("a", answer(code=22)))
-        self.assertEqual(question.result("a", answer({"offset": "0"})), 0)
+        request = offsets.group_offset("g", QUEUE)
+        self.assertIsNone(request.result("a", answer(code=22)))
+        self.assertEqual(request.result("a", answer({"offset": "0"})), 0)
 
     def test_group_offsets_of_a_broker_without_groups_are_empty(self):
         self.assertEqual(offsets.group_offsets().result("a", answer()), {})
@@ -59,12 +59,12 @@ class OffsetTests(SynchronousTestCase):
 
 class ClusterTests(SynchronousTestCase):
     def test_route_of_an_unknown_topic_is_none(self):
-        question = cluster.route("T")
+        request = cluster.route("T")
         self.assertEqual(
-            (question.command().code, question.command().ext_fields),
+            (request.command().code, request.command().ext_fields),
             (105, {"topic": "T", "acceptStandardJsonOnly": "true"}),
         )
-        self.assertIsNone(question.result("ns", answer(code=17)))
+        self.assertIsNone(request.result("ns", answer(code=17)))
 
     def test_create_topic_asks_for_as_many_queues_to_read_and_write(self):
         fields = cluster.create_topic("T", 5).command().ext_fields

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 
 from rocketd.store.format.message import PutStatus
 
-Settled = Callable[[PutStatus], None]
-Settler = Callable[[frozenset[str], Settled], None]
+DurabilityCallback = Callable[[PutStatus], None]
+Confirmer = Callable[[frozenset[str], DurabilityCallback], None]
 """Called with new names after their write, in the writer's thread, which it must not block.
 
 It calls back once, from any thread: with PUT_OK when its side knows the names, otherwise with the status to answer
@@ -21,15 +21,15 @@ their senders with.
 class _Waiter:
     __slots__ = ("callback", "names")
 
-    def __init__(self, names: set[str], callback: Settled) -> None:
+    def __init__(self, names: set[str], callback: DurabilityCallback) -> None:
         self.names = names
         self.callback = callback
 
 
-class NewNameSettlement:
+class NewNameDurability:
     """New names and their waiters.
 
-    ``begin`` and ``when_settled`` may be called from any thread; ``written`` and ``failed`` belong to the writer's. Any
+    ``begin`` and ``when_durable`` may be called from any thread; ``written`` and ``failed`` belong to the writer's. Any
     thread may read ``names`` without a lock, as a cheap test whether there is anything to wait for.
     """
 
@@ -38,7 +38,7 @@ class NewNameSettlement:
         self._hurry = hurry
         self.names: set[str] = set()
         """Names that are not durable yet. Always the same set."""
-        self.settlers: list[Settler] = []
+        self.confirmers: list[Confirmer] = []
         """Called after each write. Fill it before the broker serves."""
         self._guard = threading.Lock()
         self._unwritten: set[str] = set()
@@ -50,7 +50,7 @@ class NewNameSettlement:
             self.names.add(name)
             self._unwritten.add(name)
 
-    def when_settled(self, names: Iterable[str], callback: Settled) -> None:
+    def when_durable(self, names: Iterable[str], callback: DurabilityCallback) -> None:
         """Call back once: with PUT_OK when all these names are durable, otherwise with the first failure."""
         with self._guard:
             missing = self.names.intersection(names)
@@ -67,17 +67,17 @@ class NewNameSettlement:
             return frozenset(self._unwritten)
 
     def written(self, names: frozenset[str]) -> None:
-        """Ask the settlers about the names just written. Without settlers, the names are durable now."""
+        """Ask the confirmers about the names just written. Without confirmers, the names are durable now."""
         with self._guard:
             self._unwritten -= names
         if not names:
             return
-        if not self.settlers:
+        if not self.confirmers:
             self._finish(names, PutStatus.PUT_OK)
             return
-        votes = _Votes(len(self.settlers), lambda status: self._finish(names, status))
-        for settler in self.settlers:
-            settler(names, votes.vote)
+        votes = _Votes(len(self.confirmers), lambda status: self._finish(names, status))
+        for confirmer in self.confirmers:
+            confirmer(names, votes.vote)
 
     def failed(self, names: frozenset[str]) -> None:
         """Answer the waiters of names that could not be written. They are not durable until a write succeeds."""
@@ -109,7 +109,7 @@ class NewNameSettlement:
 class _Votes:
     """Combines several statuses from any threads. The first one other than PUT_OK is the result."""
 
-    def __init__(self, count: int, callback: Settled) -> None:
+    def __init__(self, count: int, callback: DurabilityCallback) -> None:
         self._left = count
         self._status = PutStatus.PUT_OK
         self._callback = callback

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.send.processor import SendMessageProcessor
 from rocketd.broker.send.send_back import SendBackProcessor
-from rocketd.broker.tables.settlement import NewNameSettlement
+from rocketd.broker.tables.new_name_durability import NewNameDurability
 from rocketd.remoting.bodies.tables import TopicConfigSerializeWrapper
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
@@ -38,43 +38,43 @@ def send(topic, code=10, body=b"hello", **more):
     return RemotingCommand(code, fields, body)
 
 
-class SettlementTests(SynchronousTestCase):
+class NewNameDurabilityTests(SynchronousTestCase):
     def setUp(self):
-        self.settlement = NewNameSettlement()
+        self.new_name_durability = NewNameDurability()
         self.answers = []
 
-    def test_known_name_is_settled_at_once(self):
-        self.settlement.when_settled(["T"], self.answers.append)
+    def test_known_name_is_durable_at_once(self):
+        self.new_name_durability.when_durable(["T"], self.answers.append)
         self.assertEqual(self.answers, [PutStatus.PUT_OK])
 
     def test_waiter_for_several_names_waits_for_last(self):
         for name in ("T", "U"):
-            self.settlement.begin(name)
-        self.settlement.when_settled(["T", "U"], self.answers.append)
-        self.settlement.written(frozenset({"T"}))
+            self.new_name_durability.begin(name)
+        self.new_name_durability.when_durable(["T", "U"], self.answers.append)
+        self.new_name_durability.written(frozenset({"T"}))
         self.assertEqual(self.answers, [])
-        self.settlement.written(frozenset({"U"}))
-        self.assertEqual((self.answers, self.settlement.names), ([PutStatus.PUT_OK], set()))
+        self.new_name_durability.written(frozenset({"U"}))
+        self.assertEqual((self.answers, self.new_name_durability.names), ([PutStatus.PUT_OK], set()))
 
     def test_failed_write_answers_and_keeps_the_name_unsafe(self):
-        self.settlement.begin("T")
-        self.settlement.when_settled(["T"], self.answers.append)
-        self.settlement.failed(frozenset({"T"}))
-        self.assertEqual((self.answers, self.settlement.names), ([PutStatus.FLUSH_DISK_TIMEOUT], {"T"}))
-        self.assertEqual(self.settlement.unwritten(), {"T"})
+        self.new_name_durability.begin("T")
+        self.new_name_durability.when_durable(["T"], self.answers.append)
+        self.new_name_durability.failed(frozenset({"T"}))
+        self.assertEqual((self.answers, self.new_name_durability.names), ([PutStatus.FLUSH_DISK_TIMEOUT], {"T"}))
+        self.assertEqual(self.new_name_durability.unwritten(), {"T"})
 
-    def test_settlers_run_after_write_and_are_waited_for(self):
+    def test_confirmers_run_after_write_and_are_waited_for(self):
         asked = []
         for _ in range(2):
-            self.settlement.settlers.append(lambda names, settled: asked.append((names, settled)))
-        self.settlement.begin("T")
-        self.settlement.when_settled(["T"], self.answers.append)
-        self.settlement.written(frozenset({"T"}))
+            self.new_name_durability.confirmers.append(lambda names, confirmed: asked.append((names, confirmed)))
+        self.new_name_durability.begin("T")
+        self.new_name_durability.when_durable(["T"], self.answers.append)
+        self.new_name_durability.written(frozenset({"T"}))
         self.assertEqual([names for names, _ in asked], [{"T"}, {"T"}])
         asked[0][1](PutStatus.FLUSH_SLAVE_TIMEOUT)
-        self.assertEqual((self.answers, self.settlement.names), ([], {"T"}))
+        self.assertEqual((self.answers, self.new_name_durability.names), ([], {"T"}))
         asked[1][1](PutStatus.PUT_OK)
-        self.assertEqual((self.answers, self.settlement.names), ([PutStatus.FLUSH_SLAVE_TIMEOUT], set()))
+        self.assertEqual((self.answers, self.new_name_durability.names), ([PutStatus.FLUSH_SLAVE_TIMEOUT], set()))
 
 
 class SendToNewTopicTests(SynchronousTestCase):
@@ -131,7 +131,7 @@ class SendToNewTopicTests(SynchronousTestCase):
     def test_send_to_new_topic_is_answered_after_its_write(self):
         self.send(send("Known"))
         deadline = monotonic() + LIMIT
-        while self.broker.topics.settlement.names:
+        while self.broker.topics.new_name_durability.names:
             self.assertLess(monotonic(), deadline)
         self.gate.clear()
         waiting = self.send(send("New"))
