@@ -139,7 +139,7 @@ def test_consumer_gets_messages_and_cancel_gives_the_queue_up(connect, queue):
 def test_size_purge_and_delete(connect, cluster, queue):
     connection = connect()
     send(connection, queue, "a", "b")
-    cluster.acknowledge()
+    cluster.settle()
     channel = connection.default_channel
     assert channel.queue_declare(queue).message_count == 2
     assert channel.queue_purge(queue) == 2
@@ -156,7 +156,7 @@ def test_message_that_comes_too_early_waits_at_the_broker(connect, cluster, queu
     early = {"body": "", "headers": {"eta": eta}, "properties": {"delivery_tag": "x", "delivery_info": {}}}
     with Producer("early", **cluster.client_options()) as producer:
         producer.send(Message(topic_of(queue), dumps(early).encode()))
-    cluster.acknowledge()
+    cluster.settle()
     assert connection.default_channel.basic_get(queue) is None
     assert connection.default_channel.queue_declare(queue).message_count == 0
     cluster.advance(31)
@@ -226,7 +226,7 @@ def test_priorities_are_refused(connect, queue):
 def test_queue_is_declared_while_a_broker_has_no_master():
     with Cluster(brokers=2, slaves=1) as cluster:
         cluster.brokers["broker-b"].kill()
-        cluster.acknowledge()
+        cluster.settle()
         with kombu.Connection("rocketmq://", transport_options=cluster.client_options()) as connection:
             assert connection.default_channel.queue_declare("lone").message_count == 0
             send(connection, "lone", "a")
@@ -347,7 +347,7 @@ def test_messages_polled_before_a_reset_are_dropped_below_it(reader):
 def test_purge_drops_messages_that_a_worker_holds(connect, cluster, queue):
     worker, other = connect(), connect()
     send(worker, queue, "done", "a", "b", "c")
-    cluster.acknowledge()
+    cluster.settle()
     done, a = receive(worker, queue, 2)
     done.ack()
     assert other.default_channel.queue_purge(queue) == 3
@@ -362,7 +362,7 @@ def test_purge_drops_messages_that_a_worker_holds(connect, cluster, queue):
 def test_purge_before_the_first_acknowledgement_of_a_worker_resets_all_queues(cluster, queue):
     with kombu.Connection("rocketmq://", transport_options={"queues": 4, **cluster.client_options()}) as connection:
         send(connection, queue, "a", "b")
-        cluster.acknowledge()
+        cluster.settle()
         receive(connection, queue, 1)
         assert connection.default_channel.queue_purge(queue) == 2
         assert connection.default_channel._size(queue) == 0
