@@ -23,6 +23,9 @@ from rocketd.acl.signature import KEY_LENGTH, Secret
 ADMIN_CODES = frozenset((17, 25, 200, 207, 215))
 """Changes of topics, groups and settings."""
 
+OWN_ADMIN_CODES = frozenset((30004,))
+"""Requests of rocketd: the audit of all changes."""
+
 
 @dataclass
 class AccountConfig:

@@ -6,7 +6,7 @@ white address, the signature, permissions. Any thread may use a snapshot while a
 
 from collections.abc import Callable, Iterable, Mapping
 
-from rocketd.acl.accounts import ADMIN_CODES, Account
+from rocketd.acl.accounts import ADMIN_CODES, OWN_ADMIN_CODES, Account
 from rocketd.acl.addresses import AddressRule, canonical, nobody
 from rocketd.acl.errors import NoAccessKeyError, SignatureError, UnknownAccessKeyError
 from rocketd.acl.permissions import TRACE_TOPIC, Permission
@@ -33,7 +33,7 @@ class AccessRules:
     ) -> None:
         self.accounts = {account.access_key: account for account in accounts}
         self._white = tuple(white)
-        self._admin_codes = ADMIN_CODES | STRICT_ADMIN_CODES if strict else ADMIN_CODES
+        self._admin_codes = ADMIN_CODES | OWN_ADMIN_CODES | (STRICT_ADMIN_CODES if strict else frozenset())
         self._white_hosts: dict[str, bool] = {}
 
     def is_white(self, host: str) -> bool:
@@ -45,6 +45,13 @@ class AccessRules:
             if len(self._white_hosts) < _HOSTS_LIMIT:
                 self._white_hosts[host] = known
         return known
+
+    def signer(self, host: str, fields: Mapping[str, str] | None) -> str | None:
+        """Return the access key that signed an accepted request; None if its address needs no signature."""
+        account = self.accounts.get((fields or {}).get(ACCESS_KEY, ""))
+        if account is None or self.is_white(host):
+            return None
+        return None if account.is_white is not nobody and account.is_white(canonical(host)) else account.access_key
 
     def check(
         self,

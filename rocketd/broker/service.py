@@ -60,6 +60,7 @@ from rocketd.remoting.calling.callback_threads import CallbackThreads
 from rocketd.remoting.calling.client import RemotingClient
 from rocketd.remoting.calling.invoke import InvokeLayer
 from rocketd.remoting.limits.address_guard import ADMIN_WRITES, admin_guard
+from rocketd.remoting.serving.audit import Audit
 from rocketd.remoting.serving.connection import Connection
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.fair_queue import each_connection
@@ -72,11 +73,13 @@ from rocketd.remoting.tls.certificates import TLSConfigError
 from rocketd.remoting.tls.contexts import ClientTLS
 from rocketd.remoting.tls.port import wrap_server_factory
 from rocketd.remoting.wire.codes import SerializeType
+from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.base.errors import StoreError
 from rocketd.store.base.filesystem import IFileSystem, RealFileSystem
-from rocketd.store.base.layout import config_dir
+from rocketd.store.base.layout import audit_path, config_dir
 from rocketd.store.interfaces import IMessageStore
 from rocketd.store.message_store import MessageStore
+from rocketd.store.state.audit_file import AuditFile
 
 START_ERRORS = (ConfigError, TLSConfigError, ListenError, StoreError, JsonFileError, SecondMasterError, OSError)
 """The errors that may prevent a start, each with a text for the operator."""
@@ -180,6 +183,7 @@ class Broker(Service):
             hooks=signing_hooks(settings.broker),
         )
         self.access: AccessControl | None = None
+        self.audit = Audit(AuditFile(file_system, audit_path(settings.store.store_path_root_dir)), now_ms, self._signer)
         self.admin_guard = admin_guard(lambda: settings.broker.admin_without_acl, clock)
         self.registration = Registration(self, self.client, reactor)
         self.topics.on_change(self.registration.changed)
@@ -201,6 +205,9 @@ class Broker(Service):
         self.store: IMessageStore
         self.store_host = b""
         self._unresolved: str | None = None
+
+    def _signer(self, address: str, request: RemotingCommand) -> str | None:
+        return None if self.access is None else self.access.signer(address, request)
 
     def _make_pools(self) -> None:
         broker = self.settings.broker

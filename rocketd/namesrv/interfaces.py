@@ -8,6 +8,7 @@ from zope.interface import Attribute, Interface
 from rocketd.namesrv.kv_config import KVConfigManager
 from rocketd.namesrv.route_info import RouteInfoManager
 from rocketd.namesrv.settings import NamesrvSettings
+from rocketd.remoting.serving.audit import Audit
 from rocketd.remoting.serving.dispatch import Dispatcher
 
 
@@ -17,6 +18,7 @@ class INameServer(Interface):
     settings: NamesrvSettings = Attribute("The NamesrvSettings in effect.")
     routes: RouteInfoManager = Attribute("The RouteInfoManager; its methods may be called from any thread.")
     kv_config: KVConfigManager = Attribute("The KVConfigManager; its methods may be called from any thread.")
+    audit: Audit = Attribute("The Audit of changes by administrators; its methods may be called from any thread.")
     dispatcher: Dispatcher = Attribute("The Dispatcher for the processor.")
 
     def store_settings(changes: dict[str, str]) -> None:

@@ -66,6 +66,7 @@ class NamesrvProcessor:
         self._routes = name_server.routes
         self._kv_config = name_server.kv_config
         self._settings = name_server.settings
+        self._audit = name_server.audit
         routes = self._routes
         self._methods: dict[int, Callable[[RemotingCommand, IRequestContext], RemotingCommand | None]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv_config,
@@ -87,6 +88,7 @@ class NamesrvProcessor:
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _lister(routes.unit_sub_ununit_topics),
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.GET_ADMIN_CHANGES: self._admin_changes,
         }
 
     def process(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand | None:
@@ -161,12 +163,14 @@ class NamesrvProcessor:
     def _wipe_write_perm(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         name = read_header(BrokerNameRequestHeader, request).broker_name
         count = self._routes.wipe_write_perm(name)
+        self._audit.note(request, context, "forbid writing to a broker", name, after={"topics": count})
         self._log_perms("wiped from", name, count, context)
         return RemotingCommand.response(ext_fields=write_header(WipeWritePermResponseHeader(count)))
 
     def _add_write_perm(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         name = read_header(BrokerNameRequestHeader, request).broker_name
         count = self._routes.add_write_perm(name)
+        self._audit.note(request, context, "permit writing to a broker", name, after={"topics": count})
         self._log_perms("given to", name, count, context)
         return RemotingCommand.response(ext_fields=write_header(AddWritePermResponseHeader(count)))
 
@@ -185,6 +189,8 @@ class NamesrvProcessor:
     def _delete_topic(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = read_header(DeleteTopicInNamesrvRequestHeader, request)
         self._routes.delete_topic(header.topic, header.cluster_name)
+        where = f" in {header.cluster_name}" if header.cluster_name else ""
+        self._audit.note(request, context, f"delete topic{where}", header.topic)
         return RemotingCommand.response()
 
     def _get_topics_by_cluster(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
@@ -195,12 +201,15 @@ class NamesrvProcessor:
 
     def _put_kv_config(self, request: RemotingCommand, context: IRequestContext) -> None:
         header = read_header(PutKVConfigRequestHeader, request)
+        before = self._kv_config.get(header.namespace, header.key)
         self._kv_config.put(
             header.namespace,
             header.key,
             header.value,
             _when_written(context, f"KV {header.namespace}/{header.key} is set"),
         )
+        subject = f"{header.namespace}/{header.key}"
+        self._audit.note(request, context, "set key-value entry", subject, before, header.value)
 
     def _get_kv_config(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = read_header(KVKeyRequestHeader, request)
@@ -213,9 +222,11 @@ class NamesrvProcessor:
 
     def _delete_kv_config(self, request: RemotingCommand, context: IRequestContext) -> None:
         header = read_header(KVKeyRequestHeader, request)
+        before = self._kv_config.get(header.namespace, header.key)
         self._kv_config.delete(
             header.namespace, header.key, _when_written(context, f"KV {header.namespace}/{header.key} is deleted")
         )
+        self._audit.note(request, context, "delete key-value entry", f"{header.namespace}/{header.key}", before)
 
     def _get_kv_list(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         namespace = read_header(KVNamespaceRequestHeader, request).namespace
@@ -243,9 +254,11 @@ class NamesrvProcessor:
         if keys.intersection(UNCHANGEABLE):
             raise RequestError(ResponseCode.NO_PERMISSION, "Can not update config path")
         pending = dict(self._settings.pending)
+        before = self._settings.shown_values() | pending
         results = self._settings.update(text)
         for result in results:
             self._events.info("sets", "{address} sets {result}", address=context.connection.address, result=str(result))
+        self._audit.note_settings(request, context, before, results)
         refused = [str(result) for result in results if not result.accepted]
         try:
             self._name_server.store_settings(changes_of(results))
@@ -256,6 +269,9 @@ class NamesrvProcessor:
         if refused:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "; ".join(refused))
         return RemotingCommand.response(remark=update_remark(results))
+
+    def _admin_changes(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
+        return self._audit.answer(request)
 
 
 def _identity(header: BrokerIdentityRequestHeader) -> BrokerIdentity:

@@ -4,10 +4,11 @@ Counterpart: `NamesrvController` and `BrokerHousekeepingService` (Apache). Befor
 certificates are read, so a bad one is an error of the configuration.
 """
 
+import os
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 from twisted.application.service import MultiService
@@ -26,6 +27,7 @@ from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
 from rocketd.namesrv.route_info import RouteInfoManager
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.limits.address_guard import ADMIN_WRITES, REGISTRATIONS, admin_guard, registration_guard
+from rocketd.remoting.serving.audit import Audit
 from rocketd.remoting.serving.connection import Connection
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.fair_queue import each_connection, each_host
@@ -36,6 +38,7 @@ from rocketd.remoting.tls.certificates import TLSConfigError
 from rocketd.remoting.tls.contexts import server_context
 from rocketd.remoting.tls.port import wrap_server_factory
 from rocketd.store.base.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.state.audit_file import AuditFile
 from rocketd.store.state.kept_settings import keep_settings
 
 START_ERRORS: Final = (TLSConfigError, ListenError, KVConfigError, OSError)
@@ -80,6 +83,8 @@ class NameServer(MultiService):
         self.routes = RouteInfoManager()
         self.table_writer = TableWriter()
         self.kv_config = KVConfigManager(settings.namesrv.kv_config_path, file_system, self.table_writer)
+        audit_file = os.path.join(os.path.dirname(settings.namesrv.kv_config_path), "audit.log")
+        self.audit = Audit(AuditFile(file_system, audit_file), lambda: int(time() * 1000))
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
         self.dispatcher.answers.allow(settings.remoting.frame_max_length)

@@ -47,6 +47,7 @@ ROCKETD: Final = LazyGroup(
         "completion": ("rocketd.tools.completion:completion_command", "Print a script for the completion of a shell."),
         "context": ("rocketd.tools.cluster.contexts:context_group", "Give names to clusters, and choose one of them."),
         "doctor": ("rocketd.tools.doctor.command:doctor_command", "Find faults of this machine and of a cluster."),
+        "audit": ("rocketd.tools.admin.audit:audit_command", "Print the last changes by administrators."),
         "adopt": (
             "rocketd.tools.migration.command:adopt_command",
             "Check whether rocketd can take over a store of Apache's broker.",

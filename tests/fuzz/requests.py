@@ -119,6 +119,7 @@ HEADERS: dict[RequestCode, type[headers.Header] | None] = {
     RequestCode.GET_GROUP_PROBLEMS: admin_headers.GroupProblemsRequestHeader,
     RequestCode.GET_CONSUMER_LAG: admin_headers.ConsumerLagRequestHeader,
     RequestCode.AWAIT_TABLE_CHANGES: None,
+    RequestCode.GET_ADMIN_CHANGES: admin_headers.AdminChangesRequestHeader,
 }
 """The header of each code that a server of rocketd serves; None: it has no fields, or only free ones."""
 _CODES = tuple(HEADERS)

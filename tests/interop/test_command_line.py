@@ -142,6 +142,8 @@ def test_clusters_settings_and_keys_are_shown_and_changed(here, python_servers):
     if python_servers.kind == "apache":
         status, _, err = here.run("lag", "TOOLS_CONSUMER")
         assert (status, err[0].endswith("request GET_CONSUMER_LAG (30002); servers of rocketd do")) == (3, True), err
+        status, _, err = here.run("audit")
+        assert (status, err[-1].endswith("request GET_ADMIN_CHANGES (30004); servers of rocketd do")) == (3, True), err
     space = f"Space{uuid4().hex}"
     assert here.refused("kv", "list", space) == f"namespace {space} has no key"
     here.told("kv", "put", space, "k", "a:4")

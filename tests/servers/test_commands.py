@@ -1,5 +1,6 @@
 """The commands as processes, against a separate cluster."""
 
+import json
 import os
 import signal
 import subprocess
@@ -92,6 +93,24 @@ class ClusterTests(CommandTestCase):
         )
         self.assertEqual((status, len(got), err), (0, 2, []))
         self.stop(process, signal.SIGINT)
+
+    def test_audit(self):
+        self.up()
+        for queues in ("2", "3"):
+            self.assertEqual(self.call("topic", "create", "T", "--queues", queues)[0], 0)
+        self.assertEqual(self.call("kv", "put", "SPACE", "k", "v")[0], 0)
+        status, lines, err = self.call("audit", "--count", "2", "--json")
+        self.assertEqual((status, err), (0, []))
+        first, second, third = map(json.loads, lines)
+        self.assertEqual(
+            [(row["action"], row["subject"], row["account"]) for row in (first, second, third)],
+            [("set topic", "T", None), ("set topic", "T", None), ("set key-value entry", "SPACE/k", None)],
+        )
+        self.assertEqual((first["before"], first["after"]), (None, second["before"]))
+        self.assertEqual((second["after"]["writeQueueNums"], third["server"]), (3, self.namesrv))
+        status, lines, err = self.call("audit")
+        self.assertEqual(lines[0].split("\t")[:3], ["time", "server", "address"])
+        self.assertEqual(lines[-1].split("\t")[4:], ["set key-value entry", "SPACE/k", "-", '"v"'])
 
     def test_closed_or_full_output_ends_the_command(self):
         self.up()

@@ -19,15 +19,17 @@ from rocketd.broker.parts import make_parts
 from rocketd.common.stamp_clock import StampClock
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.interfaces import IConnection
+from rocketd.remoting.serving.audit import Audit
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.pools import Job
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
 from rocketd.store.base.filesystem import RealFileSystem
-from rocketd.store.base.layout import config_dir
+from rocketd.store.base.layout import audit_path, config_dir
 from rocketd.store.base.running_flags import DISK_FULL
 from rocketd.store.log.flush import FlushCallback
 from rocketd.store.message_store import MessageStore
+from rocketd.store.state.audit_file import AuditFile
 
 STORE_HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 BORN_HOST = b"\x7f\x00\x00\x01\x00\x00\x10\x01"
@@ -180,6 +182,7 @@ class SmallBroker:
         self.table_writer = TableWriter()
         self.dispatcher = InlineDispatcher()
         self.invoke = RecordingInvoke()
+        self.audit = Audit(AuditFile(self.file_system, audit_path(directory)), self.now_ms)
         to_clients = BrokerToClient(self.settings.broker, self.invoke)
         parts = make_parts(self, to_clients, self.table_writer, self.clock.seconds)
         for field in fields(parts):

@@ -174,6 +174,7 @@ acl_config = BuiltInProcessor(
     ),
     "admin.accounts.AclConfigProcessor",
 )
+audit = BuiltInProcessor("audit", "admin", (RequestCode.GET_ADMIN_CHANGES,), "admin.audit.AuditProcessor")
 group_problems = BuiltInProcessor(
     "group-problems", "admin", (RequestCode.GET_GROUP_PROBLEMS,), "lag.group_problems.GroupProblemsProcessor"
 )

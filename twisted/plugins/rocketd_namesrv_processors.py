@@ -64,6 +64,7 @@ class _NamesrvPlugin:
         RequestCode.UPDATE_NAMESRV_CONFIG,
         RequestCode.GET_NAMESRV_CONFIG,
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.GET_ADMIN_CHANGES,
     )
     pool = POOL
 

@@ -188,6 +188,10 @@ class AccessControl:
     def after_response(self, address: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
         """Do nothing."""
 
+    def signer(self, address: str, request: RemotingCommand) -> str | None:
+        """Return the access key that signed an accepted request; None if its address needs no signature. Any thread."""
+        return self.manager.rules.signer(address.rpartition(":")[0], request.ext_fields)
+
     def resources_of(self, request: RemotingCommand) -> Resources:
         """Return the resources of a request, and the permissions needed. Raises RequestError if they cannot be read."""
         tell = self._fields_tell.get(request.code)

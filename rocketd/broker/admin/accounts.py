@@ -81,34 +81,51 @@ class AclConfigProcessor:
     def _update_account(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = _read(CreateAccessConfigRequestHeader, request)
         self._log_call("sets account", header.access_key, context)
-        self._manager.set_account(
-            AccountConfig(
-                access_key=header.access_key,
-                secret_key=header.secret_key,
-                white_remote_address=header.white_remote_address,
-                admin=header.admin,
-                default_topic_perm=header.default_topic_perm,
-                default_group_perm=header.default_group_perm,
-                topic_perms=_split(header.topic_perms),
-                group_perms=_split(header.group_perms),
-            )
+        config = AccountConfig(
+            access_key=header.access_key,
+            secret_key=header.secret_key,
+            white_remote_address=header.white_remote_address,
+            admin=header.admin,
+            default_topic_perm=header.default_topic_perm,
+            default_group_perm=header.default_group_perm,
+            topic_perms=_split(header.topic_perms),
+            group_perms=_split(header.group_perms),
+        )
+        before = self._config_of(header.access_key)
+        self._manager.set_account(config)
+        action = "set account"
+        if before is not None and before.secret_key != header.secret_key:
+            action = "set account, with a new secret"
+        self._broker.audit.note(
+            request, context, action, header.access_key or "", _without_secret(before), _without_secret(config)
         )
         return RemotingCommand.response()
 
     def _delete_account(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         access_key = _read(DeleteAccessConfigRequestHeader, request).access_key
         self._log_call("deletes account", access_key, context)
+        before = self._config_of(access_key)
         if not self._manager.delete_account(access_key):
             raise AclError(f"The accesskey[{access_key}] corresponding to accessConfig has been deleted failed.")
+        self._broker.audit.note(request, context, "delete account", access_key, _without_secret(before))
         return RemotingCommand.response()
 
     def _update_white_addresses(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = _read(UpdateGlobalWhiteAddrsConfigRequestHeader, request)
         self._log_call("sets global white addresses", header.global_white_addrs, context)
         addresses = _split(header.global_white_addrs) or []
+        before = self._manager.white_addresses()
         if not self._manager.set_white_addresses(addresses, header.acl_file_full_path):
             raise AclError(f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed.")
+        after = self._manager.white_addresses()
+        self._broker.audit.note(
+            request, context, "set global white addresses", header.acl_file_full_path or "", before, after
+        )
         return RemotingCommand.response()
+
+    def _config_of(self, access_key: str | None) -> AccountConfig | None:
+        configs = (config for config in self._manager.account_configs() if config.access_key == access_key)
+        return next(configs, None)
 
     # ---------------------------------------------------------------- answers
 
@@ -142,6 +159,10 @@ def _read(header_type: type[HeaderT], request: RemotingCommand) -> HeaderT:
         return read_header(header_type, request)
     except RemotingCommandError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+def _without_secret(config: AccountConfig | None) -> dict[str, object] | None:
+    return None if config is None else {name: value for name, value in asdict(config).items() if name != "secret_key"}
 
 
 def _split(text: str | None) -> list[str] | None:

@@ -78,6 +78,7 @@ class AdminBrokerProcessor:
         self._broker.topics.check_may_change(header.topic)
         self._log_call("sets topic", header.topic, context)
         answer = RemotingCommand.response(ResponseCode.SUCCESS, problems.NOT_SET_REMARK)
+        before = self._broker.topics.select(header.topic)
         self._broker.topics.update(
             TopicConfig(
                 topic_name=header.topic,
@@ -93,6 +94,9 @@ class AdminBrokerProcessor:
                 f"the creation or change of topic {header.topic}",
                 lambda: self._broker.when_registered(lambda: context.answer(answer)),
             ),
+        )
+        self._broker.audit.note(
+            request, context, "set topic", header.topic, before, self._broker.topics.select(header.topic)
         )
 
     def _delete_topic(self, request: RemotingCommand, context: IRequestContext) -> None:
@@ -123,8 +127,10 @@ class AdminBrokerProcessor:
                 self._broker.broker_stats.on_topic_deleted(topic)
                 context.answer(RemotingCommand.response())
 
+        before = self._broker.topics.select(topic)
         self._broker.topics.deleting.add(topic)
         self._broker.topics.delete(topic, when_written(context, what, forget_offsets))
+        self._broker.audit.note(request, context, "delete topic", topic, before)
 
     def _all_topics(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         return RemotingCommand.response(ext_fields={}, body=self._broker.topics.snapshot().encode())
@@ -135,7 +141,8 @@ class AdminBrokerProcessor:
         self._refuse_on_slave()
         config = SubscriptionGroupConfig.decode(request.body)
         self._log_call("sets consumer group", config.group_name, context)
-        if self._broker.groups.get(config.group_name) is None:
+        before = self._broker.groups.get(config.group_name)
+        if before is None:
             self._broker.groups.check_new(config.group_name)
         self._broker.groups.update(
             config,
@@ -144,6 +151,7 @@ class AdminBrokerProcessor:
                 f"the creation or change of consumer group {config.group_name}",
             ),
         )
+        self._broker.audit.note(request, context, "set consumer group", config.group_name, before, config)
 
     def _delete_group(self, request: RemotingCommand, context: IRequestContext) -> None:
         self._refuse_on_slave()
@@ -155,10 +163,13 @@ class AdminBrokerProcessor:
             self._broker.offsets.remove_group(header.group_name)
             self._broker.offsets.save(when_written(context, what))
 
+        before = self._broker.groups.get(header.group_name)
         then = forget_offsets if header.remove_offset else None
         self._broker.groups.delete(header.group_name, when_written(context, what, then))
         self._broker.broker_stats.on_group_deleted(header.group_name)
         self._broker.filters.forget_group(header.group_name)
+        action = "delete consumer group with its offsets" if header.remove_offset else "delete consumer group"
+        self._broker.audit.note(request, context, action, header.group_name, before)
 
     def _all_groups(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         return RemotingCommand.response(body=self._broker.groups.snapshot().encode())
@@ -169,12 +180,14 @@ class AdminBrokerProcessor:
         if request.body:
             settings = self._broker.settings
             pending = dict(settings.pending)
+            before = settings.shown_values()
             try:
                 results = settings.update(request.body.decode("utf-8", "replace"))
             except ValueError:
                 raise RequestError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
             for result in results:
                 self._log_call("sets", str(result), context)
+            self._broker.audit.note_settings(request, context, before | pending, results)
             accepted = changes_of(results)
             lost = None
             if accepted:

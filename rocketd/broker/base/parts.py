@@ -11,6 +11,7 @@ from rocketd.broker.base.extensions import Extensions
 from rocketd.broker.base.message_hooks import MessageHooks
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common.stamp_clock import StampClock
+from rocketd.remoting.serving.audit import Audit
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.store.base.filesystem import IFileSystem
 from rocketd.store.format.message import MessageInner
@@ -26,6 +27,7 @@ class CoreParts(Protocol):
     stamps: StampClock
     message_hooks: MessageHooks
     extensions: Extensions
+    audit: Audit
     store: IMessageStore
     store_host: bytes
     """Address and port in stored records and message ids: 8 or 20 bytes."""

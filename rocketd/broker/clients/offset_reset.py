@@ -68,6 +68,7 @@ class OffsetResetProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
+        before = self._offsets(header.group, header.topic)
         table = self._new_offsets(header, config.write_queue_nums)
         info = self._broker.consumers.find(header.group)
         clients = [] if info is None else info.clients()
@@ -91,7 +92,14 @@ class OffsetResetProcessor:
                 ),
                 RESET_TIMEOUT_MS,
             )
+        after = {str(queue.queue_id): offset for queue, offset in table.items()}
+        self._broker.audit.note(
+            request, context, "reset offsets of consumers", f"{header.topic}@{header.group}", before, after
+        )
         return RemotingCommand.response(remark=problems.NOT_SET_REMARK, body=body)
+
+    def _offsets(self, group: str, topic: str) -> dict[str, int]:
+        return {str(queue_id): offset for queue_id, offset in self._broker.offsets.of_topic(group, topic).items()}
 
     def _new_offsets(self, header: ResetOffsetRequestHeader, queues: int) -> dict[MessageQueue, int]:
         """Return the offsets at the time; without force none lies beyond the group's current one.
@@ -130,7 +138,11 @@ class OffsetResetProcessor:
                     group=source,
                 )
                 continue
+            before = self._offsets(header.dest_group, name)
             self._broker.offsets.clone(source, header.dest_group, name)
+            after = self._offsets(header.dest_group, name)
+            subject = f"{name}@{header.dest_group}"
+            self._broker.audit.note(request, context, f"copy offsets of group {source}", subject, before, after)
             self._events.info(
                 "clones",
                 "{address} clones the offsets of {topic} from group {source} to {target}",

@@ -126,6 +126,11 @@ class ConsumerOffsetManager:
         queues = self._table.get(topic + SEPARATOR + group)
         return -1 if queues is None else queues.get(queue_id, -1)
 
+    def of_topic(self, group: str, topic: str) -> dict[int, int]:
+        """Return the committed offsets of a group in a topic, by queue id."""
+        with self._guard:
+            return dict(self._table.get(topic + SEPARATOR + group, {}))
+
     def groups_of(self, topic: str) -> set[str]:
         """Return the groups with a committed offset in the topic."""
         with self._guard:

@@ -216,6 +216,7 @@ class ResumeCheckProcessor:
         result = self._broker.store.put_messages([message])[0]
         if result.status is not PutStatus.PUT_OK:
             raise RequestError(ResponseCode.SYSTEM_ERROR, _PUT_BACK_FAILED)
+        self._broker.audit.note(request, context, "check half message again", header.msg_id or "")
         return RemotingCommand.response()
 
     def _again(self, message_id: str | None) -> MessageInner:

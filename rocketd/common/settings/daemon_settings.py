@@ -336,13 +336,16 @@ class DaemonSettings:
         declaration; Apache's is that of a hash table. Pending values follow, with the prefix `rocketd.pending.` before
         their keys.
         """
-        values = [
-            (setting.name, text_of(value))
+        pending = {_PENDING + name: text for name, text in self.pending.items()}
+        return "".join(f"{name}={text}\n" for name, text in (self.shown_values() | pending).items())
+
+    def shown_values(self) -> dict[str, str]:
+        """Return the set values by key, without -D properties and secrets."""
+        return {
+            setting.name: text_of(value)
             for setting, value in self.effective()
             if value is not None and not setting.system_property and not setting.secret
-        ]
-        values += [(_PENDING + name, text) for name, text in self.pending.items()]
-        return "".join(f"{name}={text}\n" for name, text in values)
+        }
 
     def printed(self, important_only: bool = False) -> str:
         """Return all values in properties syntax, by group, with their docs as comments.

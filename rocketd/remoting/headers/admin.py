@@ -61,6 +61,12 @@ class GroupProblemsRequestHeader(Header):
     consumer_group: str | None = None
 
 
+class AdminChangesRequestHeader(Header):
+    """GET_ADMIN_CHANGES (30004): at most so many of the last changes."""
+
+    count: Int = 100
+
+
 # ---------------------------------------------------------------- statistics
 
 

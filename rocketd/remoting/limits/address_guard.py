@@ -43,9 +43,10 @@ ADMIN_WRITES = frozenset(
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.GET_ADMIN_CHANGES,
     )
 )
-"""Requests of administrators that change or delete data, at a broker or a name server."""
+"""Requests of administrators that change or delete data, at a broker or a name server, and the one for the audit."""
 
 REGISTRATIONS = frozenset((RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION))
 """Requests of brokers to a name server. The last one counts as a heartbeat."""

@@ -86,6 +86,11 @@ def config_dir(root: str) -> str:
     return os.path.join(root, "config")
 
 
+def audit_path(root: str) -> str:
+    """Return the file of changes by administrators."""
+    return os.path.join(config_dir(root), "audit.log")
+
+
 def checkpoint_path(root: str) -> str:
     """Return the file of the three timestamps up to which all data is on disk."""
     return os.path.join(root, "checkpoint")

@@ -174,6 +174,11 @@ class MemoryDisk(RealFileSystem):
             file = self._find(path)
             return os.pread(file.descriptor, file.size, 0)
 
+    def read_at(self, path: str, offset: int, count: int) -> bytes:
+        """See IFileSystem."""
+        with self._guard:
+            return os.pread(self._find(path).descriptor, count, offset)
+
     def write_file(self, path: str, data: bytes) -> None:
         """See IFileSystem."""
         with self._guard:

@@ -28,10 +28,13 @@ from rocketd.remoting.bodies.tables import (
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.interfaces import IRequestProcessor, IRPCHook
+from rocketd.remoting.serving.audit import Audit
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
+from rocketd.store.base.filesystem import RealFileSystem
 from rocketd.store.format.record import encode_record
+from rocketd.store.state.audit_file import AuditFile
 from rocketd.store.testing import STORE_HOST, make_message
 from tests.support.broker import RecordingConnection
 from tests.support.places import FRAMES
@@ -116,6 +119,14 @@ class HookTests(AccessTestCase):
 
     def test_interface(self):
         verifyObject(IRPCHook, self.access())
+
+    def test_signer_is_known_unless_the_address_needs_no_signature(self):
+        access = self.access()
+        request = self.signed(RequestCode.GET_BROKER_CONFIG)
+        self.assertEqual(access.signer(PEER, request), USER.access_key)
+        self.assertIsNone(access.signer("127.0.0.1:5", RemotingCommand(26)))
+        access.manager.set_white_addresses([PEER.rpartition(":")[0]])
+        self.assertIsNone(access.signer(PEER, request))
 
     def test_recorded_requests_get_the_recorded_answers(self):
         access = self.access()
@@ -378,7 +389,10 @@ class MakeTests(AccessTestCase):
 class ProcessorTests(AccessTestCase):
     def setUp(self):
         super().setUp()
-        self.broker = SimpleNamespace(access=self.access(), settings=self.settings(), address="127.0.0.1:31921")
+        audit = Audit(AuditFile(RealFileSystem(), os.path.join(self.home, "audit.log")), lambda: NOW)
+        self.broker = SimpleNamespace(
+            access=self.access(), settings=self.settings(), address="127.0.0.1:31921", audit=audit
+        )
         self.processor = AclConfigProcessor(self.broker)
 
     def ask(self, code, **fields):

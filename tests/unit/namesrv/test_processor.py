@@ -19,9 +19,11 @@ from rocketd.remoting.bodies.tables import (
     TopicList,
 )
 from rocketd.remoting.errors import RemotingCommandError, RequestError
+from rocketd.remoting.serving.audit import Audit
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.base.filesystem import RealFileSystem
+from rocketd.store.state.audit_file import AuditFile
 from tests.support.places import GOLDEN
 
 V1 = DataVersion(1000, 1)
@@ -49,6 +51,7 @@ class FakeNameServer:
         self.settings, _ = NamesrvSettings.load(home=directory)
         self.routes = RouteInfoManager()
         self.kv_config = KVConfigManager(f"{directory}/kv.json", RealFileSystem())
+        self.audit = Audit(AuditFile(RealFileSystem(), f"{directory}/audit.log"), lambda: 0)
         self.stored = []
 
     def store_settings(self, changes):

@@ -50,13 +50,16 @@ from rocketd.remoting.errors import RemotingCommandError, RequestError
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.interfaces import IConnection, IRequestContext, IRequestProcessor
 from rocketd.remoting.limits.limit_log import LimitLog
+from rocketd.remoting.serving.audit import Audit
 from rocketd.remoting.serving.third_party.running_calls import PluginCalls
 from rocketd.remoting.wire.codes import LanguageCode, SerializeType
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
 from rocketd.store.base.filesystem import RealFileSystem
+from rocketd.store.base.layout import audit_path
 from rocketd.store.format.message import MessageInner
 from rocketd.store.message_store import MessageStore
+from rocketd.store.state.audit_file import AuditFile
 from tests.support.broker import RecordingInvoke, RecordingReplication
 from tests.support.descriptors import codes_of
 from tests.support.places import FRAMES
@@ -184,6 +187,7 @@ class Tables:
         self.stats = StoreStats(self.now_ms, self.clock_ms, lambda: self.store.messages_put)
         self.store.put_listener = self.stats.puts_took
         self.message_hooks = MessageHooks()
+        self.audit = Audit(AuditFile(self.file_system, audit_path(directory)), self.now_ms)
         self.extensions = Extensions(self)
         self.broker_stats = BrokerStatsManager("DefaultCluster", self.now_ms)
         self.registrations = []

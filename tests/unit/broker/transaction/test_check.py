@@ -1,6 +1,8 @@
 """Checks of unended half messages at producers, on a real store and with a fake clock."""
 
+import json
 import os
+from types import SimpleNamespace
 
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -11,10 +13,11 @@ from rocketd.broker.transaction.half_copies import HalfCopies
 from rocketd.broker.transaction.op_messages import LateEnds
 from rocketd.broker.transaction.processor import ResumeCheckProcessor
 from rocketd.remoting.errors import RequestError
+from rocketd.remoting.wire.codes import RequestCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner, PutStatus
 from rocketd.store.format.record import decode_message
-from tests.support.broker import BORN_HOST, STORE_HOST, job_of
+from tests.support.broker import BORN_HOST, STORE_HOST, RecordingConnection, job_of
 from tests.support.store_reading import search_for
 from tests.support.transaction_checks import GROUP, HALF, OP, CheckTestCase
 from tests.support.transactions import ROLLBACK
@@ -290,9 +293,13 @@ class GivenUpTests(CheckTestCase):
         (kept,) = self.read(GIVEN_UP)
         resume = ResumeCheckProcessor(self.broker)
         message_id = f"{STORE_HOST.hex()}{kept.physical_offset:016x}".upper()
-        answer = resume.process(RemotingCommand(323, {"msgId": message_id}), None)
+        context = SimpleNamespace(connection=RecordingConnection())
+        answer = resume.process(RemotingCommand(323, {"msgId": message_id}), context)
         self.broker.settle()
         self.assertEqual((answer.code, answer.remark), (0, None))
+        noted = self.broker.audit.answer(RemotingCommand(RequestCode.GET_ADMIN_CHANGES, {"count": "1"}))
+        (change,) = json.loads(noted.body)["changes"]
+        self.assertEqual((change["action"], change["subject"]), ("check half message again", message_id))
         self.assertEqual(self.read(HALF)[-1].properties_map()["TRANSACTION_CHECK_TIMES"], "0")
         self.assertEqual([self.asked() for _ in range(4)], [[b"1"], [b"1"], [b"1"], []])
         self.end(self.read(HALF)[-1])
