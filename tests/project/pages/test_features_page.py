@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "internal" / "features.md"
 GROUPS = {
     "DES": 13, "COD": 34, "REM": 35, "RCL": 18, "RSV": 11, "NSR": 15, "CLI": 26, "PRO": 40, "BRK": 17, "TOP": 13,
     "SND": 11, "STO": 20, "CLG": 21, "FLU": 14, "DSP": 12, "CQU": 12, "IDX": 16, "REC": 9, "HAS": 10, "CON": 21,
-    "DLT": 7, "SEC": 7, "MOD": 25, "CTR": 31,
+    "DLT": 7, "SEC": 7, "MOD": 26, "CTR": 31,
 }  # fmt: skip
 TOPICS = (
     "access control", "benchmarks", "broker features", "client library", "decided otherwise", "high availability",
