@@ -39,7 +39,7 @@ class IBroker(Interface):
     store = Attribute("IMessageStore of rocketd.store.interfaces: a MessageStore, wrapped by plugins if there are any.")
     replication = Attribute("Replication: the connections to slaves; on a slave, to the master.")
     stats = Attribute("StoreStats: counts of stored and read messages.")
-    audit = Attribute("Audit: the changes that administrators made.")
+    audit = Attribute("Audit: the changes made by administrators.")
     access = Attribute("AccessControl; None if aclEnable is false.")
     last_subscriptions = Attribute("LastSubscriptions: the subscriptions of groups when they were last online.")
     extensions = Attribute("Extensions: the broker extensions of third-party packages.")
