@@ -58,9 +58,11 @@ def group_offsets() -> TypedRequest[dict[str, dict[int, int]]]:
     return TypedRequest(RequestCode.GET_ALL_CONSUMER_OFFSET, _offset_table)
 
 
-def commit_offset(group: str, queue: QueueLike, offset: int) -> TypedRequest[None]:
-    """Store the next offset of a consumer group."""
-    header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, offset, queue.broker_name)
+def commit_offset(group: str, queue: QueueLike, offset: int, *, reset: bool = False) -> TypedRequest[None]:
+    """Store the next offset of a consumer group. With ``reset``, the broker notes it as a change by an administrator."""
+    header = UpdateConsumerOffsetRequestHeader(
+        group, queue.topic, queue.queue_id, offset, queue.broker_name, reset or None
+    )
     return TypedRequest(RequestCode.UPDATE_CONSUMER_OFFSET, no_result, header)
 
 

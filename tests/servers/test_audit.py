@@ -43,6 +43,7 @@ def test_each_change_at_a_broker_is_noted_with_account_and_values():
                 cluster.advance(seconds=10)
                 admin.reset_offsets("billing", "Orders", "earliest")
                 cluster.advance(seconds=10)
+            admin.reset_offsets("billing", "Orders", "latest")
             admin.clone_offsets("billing", "audit", "Orders")
             admin.set_broker_config(BROKER, {"fileReservedTime": "48", "flushDiskType": "SYNC_FLUSH"})
             admin.set_account(BrokerAccount("newcomer", default_topic_perm="SUB"), secret_key="secretOfNewcomer")
@@ -61,6 +62,7 @@ def test_each_change_at_a_broker_is_noted_with_account_and_values():
     old, new = noted["reset offsets of consumers", "Orders@billing"]
     assert (sum(old.values()), sum(new.values())) == (3, 0)
     assert sum(noted["copy offsets of group billing", "Orders@audit"][1].values()) == 3
+    assert [noted["reset offset", f"Orders@billing queue {number}"] for number in range(8)].count((3, 3)) == 1
     assert noted["set setting", "fileReservedTime"] == ("72", "48")
     assert noted["set setting from the next start on", "flushDiskType"] == ("ASYNC_FLUSH", "SYNC_FLUSH")
     assert noted["set account", "newcomer"][1]["default_topic_perm"] == "SUB"

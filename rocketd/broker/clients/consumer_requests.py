@@ -67,10 +67,15 @@ class ConsumerManageProcessor:
         if refusal is not None:
             self._broker.dispatcher.limits.reached("offsets not kept", "{why}", why=refusal.remark)
             raise refusal
-        self._broker.group_guard.queue_used(header.consumer_group, header.topic, header.queue_id)
-        self._broker.offsets.commit(
-            context.connection.address, header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        )
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._broker.group_guard.queue_used(group, topic, queue_id)
+        before = self._broker.offsets.query(group, topic, queue_id)
+        self._broker.offsets.commit(context.connection.address, group, topic, queue_id, header.commit_offset)
+        if header.reset:
+            subject = f"{topic}@{group} queue {queue_id}"
+            self._broker.audit.note(
+                request, context, "reset offset", subject, None if before < 0 else before, header.commit_offset
+            )
         return RemotingCommand.response(ext_fields={})
 
     def _refusal(

@@ -116,4 +116,4 @@ async def _offset_at(instance: ClientInstance, queue: MessageQueue, to: Target) 
 
 
 async def _store_offset(instance: ClientInstance, group: str, queue: MessageQueue, offset: int) -> None:
-    await instance.answer(queue.broker_name, offsets.commit_offset(group, queue, offset))
+    await instance.answer(queue.broker_name, offsets.commit_offset(group, queue, offset, reset=True))

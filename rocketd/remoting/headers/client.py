@@ -308,13 +308,14 @@ class QueryConsumerOffsetRequestHeader(Header):
 
 
 class UpdateConsumerOffsetRequestHeader(Header):
-    """UPDATE_CONSUMER_OFFSET (15)."""
+    """UPDATE_CONSUMER_OFFSET (15). ``reset`` is rocketd's own: an administrator moves the group, which is not online."""
 
     consumer_group: str
     topic: str
     queue_id: Int
     commit_offset: Long
     bname: str | None = None
+    reset: bool | None = None
 
 
 class SearchOffsetRequestHeader(Header):
