@@ -15,6 +15,7 @@ MENU: tuple[Link, ...] = (
     Link("Groups", "/groups"),
     Link("Messages", "/messages"),
     Link("Dead letters", "/dead-letters"),
+    Link("Changes", "/audit"),
 )
 UNKNOWN = "\N{EN DASH}"
 

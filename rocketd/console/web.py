@@ -16,6 +16,7 @@ from werkzeug.exceptions import HTTPException
 from rocketd.common.networks import LOOPBACK, NetworkList
 from rocketd.console.cluster import ClusterDoor, ConsoleCluster
 from rocketd.console.errors import ForbiddenError, LoginError, NotFoundError, answer_to
+from rocketd.console.pages.audit import audit
 from rocketd.console.pages.brokers import broker_page
 from rocketd.console.pages.dead_letters import dead_letter_list, dead_letter_page, redrive, redrive_preview
 from rocketd.console.pages.elements import DONE, Form, Input, Notice, Redirect, View
@@ -56,6 +57,7 @@ PAGES: Final[Mapping[str, Page]] = {
     "/dead-letter": dead_letter_page,
     "/dead-letters/redrive": redrive_preview,
     "/broker": broker_page,
+    "/audit": audit,
 }
 """The pages that change nothing, by path."""
 

@@ -63,8 +63,8 @@ class NameServer(MultiService):
     never waits for the tables, and a connection closed right after a registration is handled after it. Hosts take turns
     in that pool, because a broker may register over a new connection before its last one is finished. Route queries and
     all other requests have separate pools, in which connections take turns. The thread of route queries reads the
-    connections that ask for routes (see ``rocketd.remoting.serving.lane``). ``clock`` returns monotonic seconds.
-    ``stopwatch`` measures the reactor's delays in seconds, by default with the reactor's time.
+    connections that ask for routes (see ``rocketd.remoting.serving.lane``). ``clock`` returns monotonic seconds, ``now_ms``
+    Unix milliseconds. ``stopwatch`` measures the reactor's delays in seconds, by default with the reactor's time.
     """
 
     _log = Logger()
@@ -76,6 +76,7 @@ class NameServer(MultiService):
         file_system: IFileSystem,
         clock: Callable[[], float] = monotonic,
         stopwatch: Callable[[], float] | None = None,
+        now_ms: Callable[[], int] = lambda: int(time() * 1000),
     ) -> None:
         super().__init__()
         self.settings = settings
@@ -84,7 +85,7 @@ class NameServer(MultiService):
         self.table_writer = TableWriter()
         self.kv_config = KVConfigManager(settings.namesrv.kv_config_path, file_system, self.table_writer)
         audit_file = os.path.join(os.path.dirname(settings.namesrv.kv_config_path), "audit.log")
-        self.audit = Audit(AuditFile(file_system, audit_file), lambda: int(time() * 1000))
+        self.audit = Audit(AuditFile(file_system, audit_file), now_ms)
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
         self.dispatcher.answers.allow(settings.remoting.frame_max_length)

@@ -132,7 +132,7 @@ class NameServerProcess(Process):
         loaded = load_namesrv_settings(settings)
         virtual = self.around.virtual
         server = self.server = NameServer(
-            loaded, self.reactor.as_reactor(), self.disk, virtual.seconds, virtual.stopwatch
+            loaded, self.reactor.as_reactor(), self.disk, virtual.seconds, virtual.stopwatch, virtual.now_ms
         )
         self._come_between(server.dispatcher)
         server.startService()

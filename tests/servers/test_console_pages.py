@@ -371,6 +371,25 @@ def test_topic_is_created_changed_and_deleted(browsers, cluster):
     assert browser.post("/topic/save", name="Made", queues="3", was="old").status == 404
 
 
+def test_changes_are_shown_the_newest_first(browsers, cluster):
+    browser = browsers()
+    browser.get("/topic/new")
+    assert browser.post("/topic/save", name="Noted", queues="2").status == 303
+    with Admin(**cluster.client_options()) as admin:
+        admin.put_kv("SPACE", "<b>", EVIL)
+    answer = browser.get("/audit")
+    assert answer.status == 200
+    assert_sound(answer)
+    newer, older = answer.text.index("set key-value entry SPACE/<b>"), answer.text.index("set topic Noted")
+    assert newer < older
+    assert "alert" in answer.text
+    drop = cluster.drop(RequestCode.GET_ADMIN_CHANGES, what="connection")
+    answer = browser.get("/audit")
+    drop.end()
+    assert answer.status == 502
+    assert_sound(answer)
+
+
 def test_change_of_a_topic_leaves_what_was_not_changed(browsers, cluster):
     browser = browsers()
     browser.get("/topic/new")
@@ -659,6 +678,7 @@ def test_brokers_decide_about_rights_of_an_account(guarded):
     assert answer.status == 403
     assert_sound(answer)
     assert "Forbidden" not in browser.get("/topics").text
+    assert browser.get("/audit").status == 403
 
 
 def test_account_with_the_group_of_tools_reads_messages_of_its_topics(guarded, guarded_cluster):

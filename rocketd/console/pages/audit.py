@@ -1,0 +1,50 @@
+"""The page of changes: who changed what at the servers of the cluster, the newest first."""
+
+from typing import Final
+
+import msgspec
+
+from rocketd.client.errors import RocketMQError, check_response
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.console.pages.each_master import each_master
+from rocketd.console.pages.elements import Cell, Element, Heading, Notice, Table, View
+from rocketd.console.pages.paging import page_of
+from rocketd.console.pages.visit import Visit
+from rocketd.remoting.bodies.audit import AdminChange, AdminChanges
+from rocketd.remoting.headers.admin import AdminChangesRequestHeader
+from rocketd.remoting.wire.codes import RequestCode
+
+MAX_CHANGES: Final = 1000
+"""Changes of each server that are read."""
+_COLUMNS: Final = ("Time (UTC)", "Server", "Address", "Account", "Action", "Subject", "Before", "After")
+
+
+async def audit(visit: Visit) -> View:
+    """Return the page of the last changes by administrators."""
+    client = visit.cluster.client
+
+    async def of_server(address: str) -> list[tuple[str, AdminChange]]:
+        return [(address, change) for change in await _changes(client, address)]
+
+    found, notices = await each_master(visit.cluster, of_server)
+    for address in client.remoting.name_servers.addresses:
+        try:
+            found.append(await of_server(address))
+        except RocketMQError as error:
+            notices.append(Notice("warning", f"The answer of {address} is missing: {error}"))
+    changes = sorted((each for of_one in found for each in of_one), key=lambda each: each[1].time, reverse=True)
+    shown, links = page_of(visit, changes, "/audit", {})
+    columns = [Heading(name) for name in _COLUMNS]
+    rows = [_row(server, change) for server, change in shown]
+    elements: list[Element] = [*notices, Table("Changes by administrators", columns, rows), *links]
+    return View("Changes", elements)
+
+
+async def _changes(client: ClientInstance, address: str) -> list[AdminChange]:
+    answer = await client.ask(address, RequestCode.GET_ADMIN_CHANGES, AdminChangesRequestHeader(MAX_CHANGES))
+    return AdminChanges.decode(check_response(address, answer).body).changes
+
+
+def _row(server: str, change: AdminChange) -> list[Cell]:
+    values = (None if value is None else msgspec.json.encode(value).decode() for value in (change.before, change.after))
+    return [change.time, server, change.address, change.account, change.action, change.subject, *values]
