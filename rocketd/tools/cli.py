@@ -48,6 +48,7 @@ ROCKETD: Final = LazyGroup(
         "context": ("rocketd.tools.cluster.contexts:context_group", "Give names to clusters, and choose one of them."),
         "doctor": ("rocketd.tools.doctor.command:doctor_command", "Find faults of this machine and of a cluster."),
         "audit": ("rocketd.tools.admin.audit:audit_command", "Print the last changes by administrators."),
+        "tls": ("rocketd.tools.command_groups:tls_group", "Make and show certificates."),
         "adopt": (
             "rocketd.tools.migration.command:adopt_command",
             "Check whether rocketd can take over a store of Apache's broker.",

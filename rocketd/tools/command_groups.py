@@ -14,6 +14,18 @@ broker_group = LazyGroup(
     },
     help="Run a broker, or look at the brokers of a cluster.",
 )
+tls_group = LazyGroup(
+    "tls",
+    {
+        "authority": ("rocketd.tools.servers.certificates:authority_command", "Make an authority for a cluster."),
+        "certificate": (
+            "rocketd.tools.servers.certificates:certificate_command",
+            "Issue a certificate for a server or a client.",
+        ),
+        "show": ("rocketd.tools.servers.certificates:show_command", "Print a certificate of a file or a server."),
+    },
+    help="Make and show the certificates of a cluster.",
+)
 topic_group = LazyGroup(
     "topic",
     {
