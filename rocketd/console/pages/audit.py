@@ -1,4 +1,4 @@
-"""The page of changes: who changed what at the servers of the cluster, the newest first."""
+"""The page of changes by administrators at the servers of the cluster, the newest first."""
 
 from typing import Final
 
