@@ -43,7 +43,8 @@ def milliseconds(option: str, duration: Duration, *, zero: bool = False) -> floa
         or not isinstance(value, int | float)
         or not (0 < value < float("inf") or (zero and value == 0))
     ):
-        raise IllegalOptionError(f"{option}={duration!r}: accepted is a timedelta or a number of seconds above 0")
+        least = "from 0 on" if zero else "above 0"
+        raise IllegalOptionError(f"{option}={duration!r}: accepted is a timedelta or a number of seconds {least}")
     return value * 1000.0
 
 

@@ -135,6 +135,11 @@ class Chunk:
 
 def has_consequences(result: object) -> bool:
     """Whether the result of a handler may mean anything but success."""
-    return (
-        isinstance(result, BaseException | Failure) or isgenerator(result) or isasyncgen(result) or isawaitable(result)
+    return is_failure(result) or isgenerator(result) or isasyncgen(result) or isawaitable(result)
+
+
+def is_failure(result: object) -> bool:
+    """Whether the result of a handler is an exception. A class of exceptions counts as well, as with ``raise``."""
+    return isinstance(result, BaseException | Failure) or (
+        isinstance(result, type) and issubclass(result, BaseException)
     )

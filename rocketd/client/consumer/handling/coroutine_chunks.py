@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
-from rocketd.client.consumer.handling.chunks import CHUNK_SECONDS, Chunk
+from rocketd.client.consumer.handling.chunks import CHUNK_SECONDS, Chunk, is_failure
 from rocketd.client.consumer.pulling.assigned_queue import PulledMessage
 
 
@@ -53,7 +53,7 @@ class CoroutineChunk(Chunk):
             message, pulled = left.popleft()
             self._running = pulled, began
             context = copy_context()
-            result: BaseException | Failure | None = None
+            result: object = None
             try:
                 running = context.run(handle, message)
                 if type(running) is not CoroutineType:
@@ -114,9 +114,9 @@ def _rest_of(running: Coroutine[Any, Any, Any], context: Context, waits_for: obj
             return returned.value
 
 
-def _consequences(result: object) -> BaseException | Failure | None:
+def _consequences(result: object) -> object:
     """Return the returned value if it means anything but success."""
-    return result if isinstance(result, BaseException | Failure) else None
+    return result if is_failure(result) else None
 
 
 def _failure(error: BaseException) -> Failure:

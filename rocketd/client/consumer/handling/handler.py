@@ -134,8 +134,7 @@ class Handler(Generic[T]):
         except Exception as error:
             return self.failed(error, queue, pulled).addCallback(_unreadable)
         context = None if hooks is None else hooks.begin(queue, messages)
-        done = self._call(messages if self._batch else messages[0])
-        done.addCallbacks(self._outcome, self._failed, (queue, pulled), errbackArgs=(queue, pulled))
+        done = self._judged(self._call(messages if self._batch else messages[0]), queue, pulled)
         if hooks is not None and context is not None:
             done.addCallback(_tell, hooks, context)
         return done
@@ -159,8 +158,13 @@ class Handler(Generic[T]):
 
     def outcome(self, result: object, queue: MessageQueue, pulled: Sequence[PulledMessage]) -> Deferred[Outcome]:
         """Return the outcome of a chunk's result for one message. Never fails."""
-        done = self._threads.result(self._listener, result)
-        return done.addCallbacks(self._outcome, self._failed, (queue, pulled), errbackArgs=(queue, pulled))
+        return self._judged(self._threads.result(self._listener, result), queue, pulled)
+
+    def _judged(self, done: Deferred[Any], queue: MessageQueue, pulled: Sequence[PulledMessage]) -> Deferred[Outcome]:
+        """Return the outcome of a handler's result. Never fails."""
+        done.addCallback(self._outcome, queue, pulled)
+        done.addErrback(self._failed, queue, pulled)
+        return done
 
     def _failed(
         self, failure: Failure, queue: MessageQueue, pulled: Sequence[PulledMessage]
@@ -176,7 +180,12 @@ class Handler(Generic[T]):
     def _outcome(
         self, answer: object, queue: MessageQueue, pulled: Sequence[PulledMessage]
     ) -> Outcome | Deferred[Outcome]:
-        """Return the outcome of a value returned or raised by the handler."""
+        """Return the outcome of a value returned or raised by the handler.
+
+        A class of exceptions stands for one of them, as in ``raise``. Raises the errors of making it.
+        """
+        if isinstance(answer, type) and issubclass(answer, BaseException):
+            answer = answer()
         if isinstance(answer, Retry):
             if answer.done >= len(pulled):
                 return CONSUMED

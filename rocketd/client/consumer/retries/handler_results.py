@@ -3,10 +3,8 @@
 Counterpart: `ConsumeConcurrentlyStatus`, `ConsumeOrderlyStatus`, `delayLevelWhenNextConsume` and `ackIndex` (Apache).
 """
 
-from datetime import timedelta
-
 from rocketd.client.consumer.options.option_checks import check_number
-from rocketd.client.settings.config import Duration
+from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.common.pickling import PickledWhole
 
 LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -24,15 +22,16 @@ class Retry(PickledWhole, Exception):  # noqa: N818 - a result of the handler, n
 
     Brokers have 18 delays; the shortest sufficient one is taken. With order ``queue``, the queue waits for exactly this
     time; with order ``key``, the key. A handler of batches sets ``done`` to the number of messages consumed
-    nevertheless, from the first on. Only the others come again. Raises IllegalOptionError if ``done`` is not a whole
-    number from 0 on.
+    nevertheless, from the first on. Only the others come again. ``reason`` is the text of the exception.
+
+    Raises IllegalOptionError if ``delay`` is not a duration from 0 on, or ``done`` not a whole number from 0 on.
     """
 
     def __init__(self, delay: Duration | None = None, *, done: int = 0, reason: object = None) -> None:
         super().__init__(reason if reason is not None else "the handler asked for a retry")
         check_number("done", done, 0, 2**31 - 1)
         self.done = done
-        self.delay_seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        self.delay_seconds = None if delay is None else milliseconds("delay", delay, zero=True) / 1000
 
     @property
     def delay_level(self) -> int:

@@ -1,5 +1,6 @@
 """Push consumers with failing handlers, with keys, and with a changing concurrency, on a fake clock."""
 
+from datetime import timedelta
 from threading import Barrier, Lock
 
 from twisted.internet.defer import Deferred
@@ -311,6 +312,53 @@ class PartlyDoneTests(ConsumingTestCase):
         for done in (-1, 1.5, True, "2", None):
             with self.assertRaisesRegex(IllegalOptionError, "done="):
                 Retry(done=done)
+
+
+class ResultTests(ConsumingTestCase):
+    """Results of a handler that are easily mistaken."""
+
+    def consume(self, result, **options):
+        """Deliver a message to a handler with this result, and wait for a second. Return how often it came."""
+        handled = []
+
+        async def handler(message):
+            handled.append(message)
+            return result()
+
+        self.start(handler, **options)
+        self.deliver(b"one")
+        self.clock.advance(1)
+        return len(handled)
+
+    def test_retry_with_a_text_as_delay_is_a_failure_of_the_handler(self):
+        """Its first argument is the delay. The message once stood still for ever."""
+        by_key = {"order": "key", "key": lambda message: "same"}
+        cases = (({}, 1, [0]), ({"batch": 4}, 1, [0]), ({"order": "queue"}, 2, []), (by_key, 2, []))
+        for options, times, given_back in cases:
+            with self.subTest(options=options):
+                self.setUp()
+                self.assertEqual(self.consume(lambda: Retry("the bank is away"), **options), times)
+                self.assertEqual(self.given_back(), given_back)
+                self.assertIn("delay='the bank is away'", self.lines[0])
+
+    def test_class_of_a_result_is_that_result(self):
+        for options in ({}, {"batch": 4}, {"order": "queue"}, {"order": "key"}):
+            with self.subTest(options=options):
+                self.setUp()
+                self.assertEqual(self.consume(lambda: Reject, **options), 1)
+                self.assertEqual([fields["delayLevel"] for _, fields in self.cluster.of(36)], ["-1"])
+
+    def test_class_that_cannot_be_made_without_arguments_is_a_failure_of_the_handler(self):
+        self.consume(lambda: UnicodeDecodeError)
+        self.assertEqual(self.given_back(), [0])
+        self.assertIn("TypeError", self.lines[0])
+
+    def test_delay_of_wrong_type_or_sign_is_refused(self):
+        for delay in ("soon", -1, float("nan"), float("inf"), True, timedelta(seconds=-1)):
+            with self.assertRaisesRegex(IllegalOptionError, "delay="):
+                Retry(delay)
+        self.assertEqual(Retry(0).delay_level, 1)
+        self.assertEqual(Retry(timedelta(seconds=7)).delay_seconds, 7)
 
 
 class OtherBrokerTests(ConsumingTestCase):

@@ -100,16 +100,16 @@ class ChunkTests(SynchronousTestCase):
 
         awaited = coroutine()
         self.addCleanup(awaited.close)
-        for result in (Retry(), Reject(), (each for each in ()), awaited):
+        for result in (Retry(), Reject(), Retry, Reject, (each for each in ()), awaited):
             chunk = self.chunk([None, result, None].__getitem__)
             chunk.work_off()
             self.assertEqual([value for _, value, _ in chunk.results()], [None, result])
             self.assertEqual(chunk.take_back(), self.pulled[2:])
 
     def test_other_results_do_not_end_the_chunk(self):
-        chunk = self.chunk([True, "done", 0].__getitem__)
+        chunk = self.chunk([True, "done", int].__getitem__)
         chunk.work_off()
-        self.assertEqual([value for _, value, _ in chunk.results()], [True, "done", 0])
+        self.assertEqual([value for _, value, _ in chunk.results()], [True, "done", int])
 
 
 class ChunkedConsumptionTests(ConsumingTestCase):
