@@ -52,6 +52,9 @@ from rocketd.remoting.bodies.admin import ConsumeMessageDirectlyResult, Consumer
 from rocketd.remoting.bodies.tables import ConsumerData, ConsumeType, MessageQueue, SubscriptionData
 from rocketd.store.format.record import MessageExt
 
+LOCK_SECONDS = 1.0
+"""Time after which a queue is tried again that another member has locked. Its handler may still run."""
+
 
 class GroupMember(ABC):
     """A consumer of one group. All methods belong to the reactor thread.
@@ -480,6 +483,7 @@ class GroupMember(ABC):
         assigned = AssignedQueue(queue, subscription, int(self.instance.clock_ms()))
         assigned.is_successor = True  # a handler may run from before the queue was lost
         if not await self.lock(assigned):
+            self._rebalance.later(LOCK_SECONDS)
             return False
         self.offsets.remove(queue)
         try:
@@ -554,6 +558,8 @@ class GroupMember(ABC):
             self.withdraw(assigned)
         for assigned in known:
             await self.finish(assigned)
+        # The next member may begin before a slow listener ends.
+        await all_of(self.offsets.persist(assigned.queue) for assigned in known)
         lost = [assigned for assigned in known if not self.is_locked(assigned)]
         await self.listener.lost(lost)
         await self.listener.revoked(assigned for assigned in known if assigned not in lost)

@@ -96,7 +96,7 @@ class Rebalance:
         """The members last listed by a broker."""
         self._awaited: dict[str, float] = {}
         """Members not listed since a broker lost its connections, and the time since when they are missing."""
-        self._lapse: IDelayedCall | None = None
+        self._planned: IDelayedCall | None = None
         self._losses: dict[str, int] = {}
         """The number of lost connections of each broker at its last list."""
 
@@ -121,7 +121,8 @@ class Rebalance:
     async def stop(self) -> None:
         """Stop, and return when nothing is under way. A pending request for the members is cancelled."""
         self._stopped = True
-        self._cancel_lapse()
+        if self._planned is not None and self._planned.active():
+            self._planned.cancel()
         for asking in list(self._asking):
             asking.cancel()
         self._end_pause()
@@ -359,17 +360,19 @@ class Rebalance:
         }
         self._listed = listed
         if self._awaited:
-            self._later(min(self._awaited.values()) + patience - now)
+            self.later(min(self._awaited.values()) + patience - now)
         return [*members, *self._awaited]
 
-    def _later(self, seconds: float) -> None:
-        """Start a rebalance after this time, when a member is no longer awaited."""
-        self._cancel_lapse()
-        self._lapse = self._consumer.instance.reactor.callLater(seconds, self.soon)
-
-    def _cancel_lapse(self) -> None:
-        if self._lapse is not None and self._lapse.active():
-            self._lapse.cancel()
+    def later(self, seconds: float) -> None:
+        """Start a rebalance after this time, or keep an earlier one."""
+        reactor = self._consumer.instance.reactor
+        if self._stopped:
+            return
+        if self._planned is not None and self._planned.active():
+            if self._planned.getTime() <= reactor.seconds() + seconds:
+                return
+            self._planned.cancel()
+        self._planned = reactor.callLater(seconds, self.soon)
 
     async def check_expressions(self, topics: Iterable[str]) -> None:
         """Have a broker of each topic check its SQL92 expression (request code 46). Raises BrokerError if it refuses.

@@ -14,7 +14,7 @@ from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.errors import NoRouteError, StopConsuming
 from rocketd.client.queries.queues import first_since
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
-from rocketd.remoting.bodies.tables import MessageQueue
+from rocketd.remoting.bodies.tables import LockBatchResponseBody, MessageQueue
 from rocketd.remoting.errors import RemotingSendRequestError
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner
@@ -236,6 +236,19 @@ class ConsumerTests(ConsumerTestCase):
         self.assertEqual(seen, [b"one", b"three"])
         slow.callback(None)
         self.assertEqual(seen, [b"one", b"three", b"two"])
+
+    def test_queue_locked_by_another_member_is_taken_soon_after_its_release(self):
+        """Its handler may take longer than the pause before queues of other members are taken."""
+        free = self.cluster.answer_41
+        self.cluster.answer_41 = lambda *_: RemotingCommand.response(0, body=LockBatchResponseBody(set()).encode())
+        self.start(consumer=self.make(self.take, order="queue"))
+        self.clock.pump([0.5] * 20)
+        self.assertEqual(self.cluster.pulls("T"), {})
+        tries = len(self.cluster.of(41))
+        self.assertLessEqual(tries, 2 * 11)  # of two queues, about once a second
+        self.cluster.answer_41 = free
+        self.clock.advance(1)
+        self.assertEqual(self.cluster.pulls("T"), {"a:10911": 0, "b:10911": 0})
 
     def test_share_follows_the_group(self):
         self.start()

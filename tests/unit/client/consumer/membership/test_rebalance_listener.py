@@ -113,6 +113,20 @@ class RevokedTests(ListenerTestCase):
         self.assertEqual(self.cluster.codes().count(UNLOCK), 1)
         self.assertGreaterEqual(codes[UPDATE_OFFSET], before)
 
+    def test_offset_is_stored_before_a_slow_on_revoked_ends(self):
+        """With other orders the next member does not wait for this one. It would handle the same messages again."""
+        waiting = Deferred()
+
+        async def on_revoked(queues):
+            await waiting
+
+        self.start(on_revoked=on_revoked)
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        self.cluster.others = ("000",)
+        self.cluster.request(40, {"consumerGroup": "cg"})
+        self.assertEqual(self.cluster.offsets["a:10911", "T"], 1)
+        waiting.callback(None)
+
     def test_queue_is_kept_until_on_revoked_has_ended(self):
         waiting = Deferred()
 
