@@ -7,6 +7,7 @@ uses the clients of an application, against a real broker.
 import asyncio
 import gc
 import importlib
+import logging
 import multiprocessing
 import os
 import pkgutil
@@ -14,6 +15,8 @@ import sys
 import threading
 from itertools import count
 from time import monotonic
+
+from twisted.internet.defer import Deferred
 
 import rocketd.client as twisted_face
 from rocketd.client import ClientConfig, Message, MessageQueue, aio, sync
@@ -343,6 +346,29 @@ def twisted_child(address, made):
                 await exchange_async(producer, consumer)
 
     importlib.import_module("twisted.internet.task").react(main)
+
+
+def failing_handler(address):
+    """A Twisted application with a handler that fails. It has set up ``logging``, and begins no log of Twisted."""
+    logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
+
+    async def main(reactor):
+        failed = Deferred()
+
+        def failing(message):
+            reactor.callFromThread(lambda: failed.called or failed.callback(None))
+            return 1 / 0
+
+        consumer = twisted_face.Consumer(group(), address, topics=TOPIC, handler=failing)
+        async with twisted_face.Producer(group(), address) as producer, consumer:
+            await producer.send(Message(TOPIC, text()))
+            await failed
+
+    try:
+        importlib.import_module("twisted.internet.task").react(lambda reactor: Deferred.fromCoroutine(main(reactor)))
+    except SystemExit as error:
+        if error.code:
+            raise
 
 
 def application(environ, start_response):

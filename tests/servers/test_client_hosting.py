@@ -144,3 +144,13 @@ def get(port):
         return None
     finally:
         connection.close()
+
+
+def test_clients_of_twisted_log_to_the_standard_logging(name_server):
+    """A Twisted application that begins no log of its own sees the failure of a handler with its traceback."""
+    done = run_program(PROGRAMS, "failing_handler", name_server)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^WARNING rocketd\.\S+ \S+failing failed on .*ZeroDivisionError", done.stderr, re.MULTILINE), (
+        done.stderr
+    )
+    assert "return 1 / 0" in done.stderr

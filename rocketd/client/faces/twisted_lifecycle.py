@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from rocketd.client.faces.lifecycle import Lifecycle
+from rocketd.client.runtime.logs import bridge
 from rocketd.common.event_loop.reactor import global_reactor
 
 P = ParamSpec("P")
@@ -23,6 +24,7 @@ class TwistedLifecycle(Lifecycle):
 
     async def _open(self) -> Self:
         self._life.begin()
+        bridge.install()
         try:
             await self._bring_up(global_reactor(), ensureDeferred)
         except BaseException:
