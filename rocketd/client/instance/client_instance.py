@@ -18,6 +18,7 @@ from rocketd.client.errors import (
     BrokerUnreachableError,
     ConnectionLostError,
     GroupInUseError,
+    NoNameServerError,
     RocketMQError,
     UnreachableError,
     check_response,
@@ -331,6 +332,13 @@ class ClientInstance:
 
         addresses = self.routes.addresses(slaves=consumer_group is not None)
         await all_of(tell(address) for address in addresses)
+
+    def is_misled(self, error: RocketMQError) -> bool:
+        """Whether waiting cannot help: no name server is given, or the address is that of something else."""
+        if not isinstance(error, NoNameServerError):
+            return False
+        given = self.config.name_server_url is not None or self.remoting.name_servers.addresses
+        return error.code is not None or not given
 
     # ------------------------------------------------------------ heartbeats
 

@@ -13,6 +13,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeoutError
 from rocketd.client.errors import (
     Attempt,
     BrokerError,
+    NoBrokerError,
     NoNameServerError,
     NoRouteError,
     RequestTimeoutError,
@@ -99,8 +100,8 @@ class BegunSend:
 class ProducerSender:
     """The sending half of one producer. ``hooks`` are called for each try.
 
-    If ``patient``, brokers that cannot be reached are tried until the timeout. Nothing was sent to them, so the message
-    cannot be stored twice.
+    If ``patient``, brokers and name servers that cannot be reached are tried until the timeout. Nothing was sent to them, so
+    the message cannot be stored twice.
     """
 
     def __init__(
@@ -262,7 +263,13 @@ class ProducerSender:
                 target = await self._target(outgoing.topic, queue, select, broker, (deadline - began) * 1000)
             except RocketMQError as error:
                 error.attempts = tuple(attempts)
-                raise
+                left = deadline - seconds()
+                if left <= FIRST_PAUSE_SECONDS or not self._is_outage(error):
+                    raise
+                if not await self._pause(min(pause, left / 2)):
+                    raise
+                pause = min(2 * pause, MAX_PAUSE_SECONDS)
+                continue
             if preferred is not None and not attempts:
                 target = self._queue_of(preferred, outgoing.topic) or target
             if target.broker_name in unreached:
@@ -379,6 +386,11 @@ class ProducerSender:
     def _has_other_broker(self, topic: str, broker_name: str) -> bool:
         known = self._infos.get(topic)
         return known is not None and any(queue.broker_name != broker_name for queue in known[0])
+
+    def _is_outage(self, error: RocketMQError) -> bool:
+        """Whether no queue was found only because servers are away, and the send waits for them."""
+        away = isinstance(error, NoNameServerError | NoBrokerError)
+        return self._patient and away and not self._instance.is_misled(error)
 
     def _counts(self, error: RocketMQError) -> bool:
         """Whether a failed try is one of the limited number."""

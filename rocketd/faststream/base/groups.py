@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from faststream.exceptions import SetupError
 
 from rocketd.client import aio
-from rocketd.client.consumer.membership.missing_topics import is_mistake
 from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import BrokerUnreachableError, NoRouteError, TopicNotFoundError
@@ -187,7 +186,7 @@ class GroupConsumer:
                 with suppress(BrokerUnreachableError):  # the brokers with a master have it now
                     await admin.create_topic(topic)
             except NoRouteError as error:
-                if is_mistake(error, engine_of(admin).instance):
+                if engine_of(admin).instance.is_misled(error):
                     raise
                 return  # the consumer waits for the cluster, and creates the topics then
 

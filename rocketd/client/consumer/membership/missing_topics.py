@@ -49,14 +49,6 @@ class Waits(Protocol):
         """Begin with topics that were missing."""
 
 
-def is_mistake(error: RocketMQError, instance: ClientInstance) -> bool:
-    """Whether waiting cannot help: no name server is given, or the address is that of something else."""
-    if not isinstance(error, NoNameServerError):
-        return False
-    given = instance.config.name_server_url is not None or instance.remoting.name_servers.addresses
-    return error.code is not None or not given
-
-
 class MissingTopics:
     """The missing topics of one consumer. Reactor thread."""
 
@@ -97,7 +89,7 @@ class MissingTopics:
                     await self._find(topic)
                     continue
                 except RocketMQError as found:
-                    if (raises and topic in subscriptions) or is_mistake(found, self._consumer.instance):
+                    if (raises and topic in subscriptions) or self._consumer.instance.is_misled(found):
                         raise
                     error = found
                     if topic not in subscriptions:

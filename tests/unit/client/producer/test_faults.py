@@ -6,6 +6,9 @@ from twisted.logger import LogLevel, globalLogPublisher
 from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.errors import NoNameServerError, RequestTimeoutError, TopicNotFoundError, UnreachableError
+from rocketd.client.messages.message import Message
+from rocketd.client.producer.options import ProducerOptions
+from rocketd.client.producer.producer import ProducerEngine
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from tests.support.client_faults import FaultTestCase
 
@@ -35,6 +38,42 @@ class NameServerTests(FaultTestCase):
         self.failureResultOf(self.send(timeout=0.05), UnreachableError)
         self.assertEqual(len(self.cluster.of(105)), 2)
         self.assertEqual({queue.broker_name for queue in self.result_of(self.producer.publish_queues("T"))}, {"b"})
+
+    def test_send_outlasts_name_servers_and_brokers_that_are_away(self):
+        for away in ("name server", "brokers"):
+            with self.subTest(away=away):
+                self.setUp()
+                brokers = self.cluster.brokers
+                if away == "brokers":
+                    self.cluster.brokers = []
+                    self.cluster.topics.clear()
+                else:
+                    self.cluster.down.add(None)
+                sending = self.send()
+                self.clock.pump([0.1] * 10)
+                self.assertNoResult(sending)
+                self.assertLess(len(self.cluster.of(105)), 15)
+                self.cluster.down.clear()
+                self.cluster.brokers = brokers
+                self.cluster.topics.add("T")
+                self.clock.pump([0.1] * 19)
+                self.successResultOf(sending)
+
+    def test_send_to_nobody_fails_at_its_timeout_or_at_once_without_retries(self):
+        self.cluster.down.add(None)
+        sending = self.send(timeout=1)
+        self.clock.pump([0.1] * 8)
+        self.assertNoResult(sending)
+        self.clock.pump([0.1] * 2)
+        self.failureResultOf(sending, NoNameServerError)
+        once = ProducerEngine(self.client, "once", options=ProducerOptions(retries=0))
+        self.result_of(once.start())
+        self.failureResultOf(Deferred.fromCoroutine(once.send(Message("T", b"x"))), NoNameServerError)
+
+    def test_send_without_an_address_of_a_name_server_fails_at_once(self):
+        self.cluster.down.add(None)
+        self.cluster.addresses = ()
+        self.failureResultOf(self.send(), NoNameServerError)
 
     def test_stop_does_not_wait_for_route_refresh(self):
         self.successResultOf(self.send())
@@ -78,7 +117,7 @@ class NameServerTests(FaultTestCase):
         self.cluster.losing.append(None)
         self.successResultOf(self.send())
         self.cluster.losing += [None, None]
-        self.failureResultOf(self.send("Other"), NoNameServerError)
+        self.failureResultOf(self.send("Other", timeout=0.05), NoNameServerError)
 
     def test_shorter_timeout_of_send_wins(self):
         self.cluster.silent.add(None)
@@ -94,6 +133,8 @@ class NameServerTests(FaultTestCase):
         self.client.routes.forget("T")
         self.cluster.down.add(None)
         self.clock.advance(1)
+        self.assertNoResult(sending)
+        self.clock.pump([0.01] * 200)
         error = self.failureResultOf(sending, NoNameServerError).value
         self.assertEqual([attempt.milliseconds for attempt in error.attempts], [1000])
 

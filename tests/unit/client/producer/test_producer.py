@@ -97,11 +97,11 @@ class ProducerTests(ClientTestCase):
         self.assertIn("New", text)
         self.assertIn("autoCreateTopicEnable", text)
         self.cluster.brokers.clear()
-        text = str(self.failure_of(self.send("New"), NoBrokerError))
+        text = str(self.failure_of(self.send("New", timeout=0.05), NoBrokerError))
         self.assertIn("New", text)
         self.assertIn("ns:9876", text)
         self.cluster.down.add(None)
-        self.assertIsInstance(self.failure_of(self.send("New"), NoNameServerError), NoRouteError)
+        self.assertIsInstance(self.failure_of(self.send("New", timeout=0.05), NoNameServerError), NoRouteError)
 
     def test_broker_given_as_name_server_is_named_in_error(self):
         self.cluster.answer_105 = lambda *_: RemotingCommand.response(3, " request type 105 not supported")
