@@ -5,7 +5,7 @@ auto-commit covers a polled message only after the next ``poll``, or on closing.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -146,6 +146,16 @@ class LitePullConsumerEngine(SeekableMember, Generic[T]):
         self._handled(consumed)
         await self.leave()
 
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop pulling these queues, and giving out their messages, until ``unpause``."""
+        super().pause(queues)
+
+    def unpause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull these queues again."""
+        super().unpause(queues)
+        if self._ready and self._asking:
+            self._wake(self._asking[0])
+
     # ------------------------------------------------------------ messages
 
     async def poll(self, timeout: Duration | None = None) -> list[ReceivedMessage[T]]:
@@ -196,12 +206,14 @@ class LitePullConsumerEngine(SeekableMember, Generic[T]):
 
     def _take_ready(self, limit: int | None = None) -> list[ReceivedMessage[T]]:
         """Return messages of one queue, ``limit`` of those pulled together; an empty list if there are none."""
-        while self._ready:
-            assigned, pulled = self._ready.popleft()
-            if assigned.is_ending:
+        if any(assigned.is_ending for assigned, _ in self._ready):
+            self._ready = deque(entry for entry in self._ready if not entry[0].is_ending)
+        for place, (assigned, pulled) in enumerate(self._ready):
+            if assigned.paused:
                 continue
+            del self._ready[place]
             if limit is not None and len(pulled) > limit:
-                self._ready.appendleft((assigned, pulled[limit:]))
+                self._ready.insert(place, (assigned, pulled[limit:]))
             return self._give(assigned, pulled[:limit])
         return []
 

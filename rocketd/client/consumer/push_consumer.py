@@ -144,6 +144,8 @@ class PushConsumerEngine(SeekableMember, Generic[T]):
     def suspend(self) -> None:
         """Stop pulling until ``resume``. Messages already held are handled."""
         self.suspended = True
+        for assigned in self.assigned.values():
+            assigned.puller.interrupt()
 
     def resume(self) -> None:
         """Pull again."""

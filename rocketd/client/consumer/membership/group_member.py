@@ -287,7 +287,7 @@ class GroupMember(ABC):
     # ------------------------------------------------------------ while it runs
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop pulling these queues until ``unpause``."""
+        """Stop pulling these queues until ``unpause``. Messages already pulled are handled."""
         self._pause(queues, True)
 
     def unpause(self, queues: Iterable[MessageQueue]) -> None:
@@ -299,6 +299,8 @@ class GroupMember(ABC):
             assigned = self.assigned.get(queue_with_namespace(self.instance.config.namespace, queue))
             if assigned is not None:
                 assigned.paused = paused
+                if paused:
+                    assigned.puller.interrupt()
 
     def holdings(self) -> tuple[int, int]:
         """Return the numbers of held messages and of queues, those without retry topics. Any thread."""

@@ -114,6 +114,11 @@ class QueuePuller:
         if self._waiting is not None:
             self._waiting.cancel()
 
+    def interrupt(self) -> None:
+        """Abandon the pull that waits at the broker, because the queue is paused now. Its messages come again later."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
     def wake(self) -> None:
         """Check the limits again after messages are finished."""
         if self._held_back and self._waiting is not None and self._consumer.holds_enough(self._assigned) is None:

@@ -314,6 +314,31 @@ class PartlyDoneTests(ConsumingTestCase):
                 Retry(done=done)
 
 
+class PauseTests(ConsumingTestCase):
+    def test_paused_queue_and_suspended_consumer_get_nothing_more(self):
+        """Also the message for which a pull waits at the broker."""
+        for pause, go_on in (
+            (lambda consumer: consumer.pause(consumer.queues()), lambda consumer: consumer.unpause(consumer.queues())),
+            (lambda consumer: consumer.suspend(), lambda consumer: consumer.resume()),
+        ):
+            self.setUp()
+            handled = []
+
+            async def handler(message, handled=handled):
+                handled.append(message.body)
+
+            consumer = self.start(handler)
+            self.deliver(b"one")
+            pause(consumer)
+            self.assertEqual(self.cluster.pulls("T"), {})
+            self.clock.advance(30)
+            self.assertEqual(self.cluster.pulls("T"), {})
+            go_on(consumer)
+            self.clock.advance(1)
+            self.deliver(b"two", begin=1)
+            self.assertEqual(handled, [b"one", b"two"])
+
+
 class ResultTests(ConsumingTestCase):
     """Results of a handler that are easily mistaken."""
 

@@ -417,11 +417,23 @@ class ShareTests(LitePullTestCase):
     def test_paused_queue_is_not_pulled(self):
         consumer = self.subscribed()
         consumer.pause([A])
-        self.cluster.deliver(AT_A, [(b"one", "")], 0)
-        self.assertEqual((self.poll(), self.cluster.pulls()), ([b"one"], {AT_B: 0}))
+        self.assertEqual(self.cluster.pulls(), {AT_B: 0})  # the pull that waited at the broker is abandoned
+        self.clock.advance(5)
+        self.assertEqual(self.cluster.pulls(), {AT_B: 0})
         consumer.unpause([A])
         self.clock.advance(1)
-        self.assertEqual(self.cluster.pulls(), {AT_A: 1, AT_B: 0})
+        self.assertEqual(self.cluster.pulls(), {AT_A: 0, AT_B: 0})
+
+    def test_messages_of_paused_queue_wait_until_it_goes_on(self):
+        consumer = self.subscribed()
+        self.cluster.deliver(AT_A, [(b"one", ""), (b"two", "")], 0)
+        self.cluster.deliver(AT_B, [(b"three", "")], 0)
+        consumer.pause([A])
+        self.assertEqual((self.poll(), self.poll()), ([b"three"], []))
+        polling = Deferred.fromCoroutine(consumer.poll(30))
+        self.assertNoResult(polling)
+        consumer.unpause([A])
+        self.assertEqual([message.body for message in self.successResultOf(polling)], [b"one", b"two"])
 
     def test_queue_watcher_is_called_on_changes(self):
         heard = []
