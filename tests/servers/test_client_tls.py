@@ -1,12 +1,15 @@
 """TLS of the Python client: which servers it trusts, against real ones."""
 
+import re
 import time
 
 import pytest
 import trustme
 
 from rocketd.client import ClientConfig, Message
+from rocketd.client.errors import IllegalOptionError
 from rocketd.client.sync import Producer
+from rocketd.remoting.settings import TlsConfig
 from tests.support.server_processes import ServerProcesses
 
 SECONDS = 60.0
@@ -65,3 +68,15 @@ def test_certificates_of_test_mode_are_refused_by_default(tmp_path):
         assert send(servers.namesrv_address, tls="unverified").msg_id
     finally:
         servers.kill_all()
+
+
+def test_unusable_file_of_authorities_is_an_error_of_the_option(tmp_path):
+    text = tmp_path / "text.pem"
+    text.write_text("no certificate")
+    for ca, reason in ((tmp_path / "none.pem", "No such file"), (text, "does not contain a PEM certificate")):
+        with pytest.raises(IllegalOptionError, match=rf"^tls: ca: .*{re.escape(ca.name)}.*") as caught:
+            Producer("PG", ClientConfig(namesrv="127.0.0.1:1", tls=True, ca=ca)).open()
+        assert reason in str(caught.value)
+    wrong = TlsConfig(test_mode_enable=False, client_auth_server=True, client_trust_cert_path=str(text))
+    with pytest.raises(IllegalOptionError, match=r"^tls: tls\.client\.trustCertPath: "):
+        Producer("PG", ClientConfig(namesrv="127.0.0.1:1", tls=wrong)).open()

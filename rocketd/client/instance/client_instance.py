@@ -18,6 +18,7 @@ from rocketd.client.errors import (
     BrokerUnreachableError,
     ConnectionLostError,
     GroupInUseError,
+    IllegalOptionError,
     NoNameServerError,
     RocketMQError,
     UnreachableError,
@@ -478,9 +479,14 @@ def _remoting_of(reactor: IReactor, config: ClientConfig) -> RemotingClient:
     tls = None
     if settings is not None:
         # Not at the top: a client without TLS does not need OpenSSL.
+        from rocketd.remoting.tls.certificates import TLSConfigError
         from rocketd.remoting.tls.contexts import ClientTLS
 
-        tls = ClientTLS(settings)
+        try:
+            tls = ClientTLS(settings)
+        except TLSConfigError as error:
+            text = str(error) if config.ca is None else str(error).replace("tls.client.trustCertPath", "ca")
+            raise IllegalOptionError(f"tls: {text}") from error
     hooks = cast(list[IRPCHook], list(config.hooks))
     if config.credentials is not None:
         hooks.append(SigningHook(config.credentials))  # last, because it signs the changes of the others
