@@ -233,7 +233,10 @@ class PushConsumerEngine(SeekableMember, Generic[T]):
 
     def offset_to_commit(self, queue: MessageQueue) -> int:
         """Return the offset to commit with a pull from the master; 0 for none."""
-        return 0 if self.options.broadcast else self.offsets.clone(queue.topic).get(queue, 0)
+        # A broker may process the older of two concurrent requests last.
+        if self.options.broadcast or self.offsets.is_storing(queue):
+            return 0
+        return self.offsets.clone(queue.topic).get(queue, 0)
 
     # ------------------------------------------------------------ for rebalancing
 

@@ -57,6 +57,10 @@ class OffsetStore(Protocol):
         """
         ...
 
+    def is_storing(self, queue: MessageQueue) -> bool:
+        """Whether a request is under way that stores an offset of a queue."""
+        ...
+
     def remove(self, queue: MessageQueue) -> None:
         """Forget a queue no longer consumed here, if the store belongs to the whole group."""
 
@@ -84,6 +88,10 @@ class OffsetTable:
         """See OffsetStore."""
         if not increase_only or offset > self._offsets.get(queue, offset - 1):
             self._offsets[queue] = offset
+
+    def is_storing(self, queue: MessageQueue) -> bool:
+        """See OffsetStore. Only stores at brokers send requests."""
+        return False
 
     def clone(self, topic: str = "") -> dict[MessageQueue, int]:
         """See OffsetStore."""

@@ -90,6 +90,10 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
         finally:
             lock.release()
 
+    def is_storing(self, queue: MessageQueue) -> bool:
+        """See OffsetStore."""
+        return queue in self._locks and bool(self._locks[queue].locked)
+
     async def _store(self, queue: MessageQueue, *, oneway: bool) -> bool:
         offset = self._offsets.get(queue)
         if offset is None:

@@ -131,7 +131,25 @@ class ConsumerTests(ConsumerTestCase):
             held[place][1].callback(RemotingCommand.response(0))
         self.end_of(stopping)
 
-    def test_pull_stores_the_offset_if_no_store_request_is_under_way(self):
+    def test_pull_stores_no_offset_beside_a_request_that_stores_one(self):
+        """The broker has pools for both: the older offset could be processed last."""
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        storing = Deferred()
+        self.cluster.answer_15 = lambda address, *_: storing if address[0] == "a" else RemotingCommand.response(0)
+        self.clock.advance(5)
+        self.cluster.deliver("a:10911", [(b"two", "")], 1)
+
+        def stored_by_the_last_pull():
+            _, fields, _ = self.cluster.pull_of("a:10911")
+            return int(fields["commitOffset"]) if int(fields["sysFlag"]) & PULL_COMMIT_OFFSET else None
+
+        self.assertIsNone(stored_by_the_last_pull())
+        storing.callback(RemotingCommand.response(0))
+        self.cluster.deliver("a:10911", [(b"three", "")], 2)
+        self.assertEqual(stored_by_the_last_pull(), 3)
+
+    def test_pull_stores_the_offset_if_no_message_is_under_way(self):
         """Otherwise a pull that the broker comes to late would store an offset older than the last one."""
         slow = Deferred()
 
