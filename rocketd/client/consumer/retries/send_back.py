@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 
 from rocketd.client.consumer.pulling.assigned_queue import PulledMessage
 from rocketd.client.consumer.retries.dead_letter_reason import reason_properties
-from rocketd.client.consumer.retries.handler_results import DEAD_LETTER
+from rocketd.client.consumer.retries.handler_results import DEAD_LETTER, Reject
 from rocketd.client.consumer.retries.retry_sender import RetrySender
 from rocketd.client.errors import BrokerError, ConnectionLostError, RequestTimeoutError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.message import ReceivedMessage
-from rocketd.common.message_properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from rocketd.common.message_properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQ_KEY
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import ConsumerSendMsgBackRequestHeader
@@ -44,9 +44,27 @@ class SendBack:
     ) -> bool:
         """Give a message back (request code 36), or send it to the retry topic if its broker does not take it.
 
-        A dead letter is sent first, because only a sent message can carry ``error``. Return False, after a log line, if
-        no broker takes the message now.
+        A dead letter is sent first, because only a sent message can carry ``error``. It is logged, as an
+        error unless the handler rejected it. Return False, after a log line, if no broker takes the message now.
         """
+        taken = await self._send_back(queue, pulled, delay_level, error)
+        if taken and delay_level == DEAD_LETTER:
+            record = pulled.record
+            self.log.emit(
+                LogLevel.info if isinstance(error, Reject) else LogLevel.error,
+                "message {id} of {queue} is a dead letter of group {group} after {attempts} attempts: {error!r}",
+                id=record.properties_map().get(UNIQ_KEY)
+                or offset_message_id(record.store_host, record.physical_offset),
+                queue=queue,
+                group=self._group,
+                attempts=pulled.reconsume_times + 1,
+                error=error,
+            )
+        return taken
+
+    async def _send_back(
+        self, queue: MessageQueue, pulled: PulledMessage, delay_level: int, error: BaseException | None
+    ) -> bool:
         record, table = pulled.record, pulled.record.properties_map()
         offset_id = offset_message_id(record.store_host, record.physical_offset)
         more = {

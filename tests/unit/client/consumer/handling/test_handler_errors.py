@@ -3,7 +3,7 @@
 import logging
 
 from twisted.internet.defer import Deferred
-from twisted.logger import LogLevel
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 
 from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.errors import IllegalOptionError
@@ -11,7 +11,7 @@ from rocketd.client.messages.codec import JsonCodec
 from rocketd.client.runtime.logs import LoggingBridge
 from rocketd.client.runtime.tracebacks import LoggedError
 from rocketd.client.sync import Consumer
-from tests.support.consuming import ConsumingTestCase
+from tests.support.consuming import ORDERS, ConsumingTestCase
 
 
 class HandlerErrorTests(ConsumingTestCase):
@@ -42,6 +42,26 @@ class HandlerErrorTests(ConsumingTestCase):
         self.assertEqual(trace[0], "Traceback (most recent call last):")
         self.assertIn("in handler", trace[1])
         self.assertEqual(trace[-1], "ValueError: b'one'")
+
+    def test_dead_letter_is_logged_as_an_error_unless_the_handler_rejected_it(self):
+        for order in ORDERS:
+            self.setUp()
+            levels = []
+            globalLogPublisher.addObserver(levels.append)
+            self.addCleanup(globalLogPublisher.removeObserver, levels.append)
+            self.start(self.fail_in_coroutine(), order=order, max_reconsume_times=0)
+            self.deliver_one()
+            self.clock.advance(1)
+            found = [
+                (event["log_level"].name, formatEvent(event))
+                for event in levels
+                if "is a dead letter" in formatEvent(event)
+            ]
+            ((level, line),) = found
+            self.assertEqual(level, "error")
+            self.assertRegex(
+                line, r"message 0A00 .* is a dead letter of group cg after 1 attempts: ValueError\(b'one'\)"
+            )
 
     def test_function_raises_logs_frames_of_application_only(self):
         def handler(message):
