@@ -76,7 +76,7 @@ class ChannelTable:
         self._owner = owner
         self._open = False
         self._channels: dict[str, _Channel] = {}
-        self._failures = LogThrottle(reactor.seconds, interval=10.0)
+        self._failures = LogThrottle(reactor.seconds)
         self._connections: set[ClientConnection] = set()
         self._idle_scan = timers.ClockedLoop(reactor, self._close_idle)
         self._all_closed: Deferred[None] | None = None

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.calling.callback_threads import CallbackThreads
 from rocketd.remoting.calling.channel_table import ChannelTable, join, tell_all
 from rocketd.remoting.calling.client_connection import ClientConnection
@@ -82,6 +83,7 @@ class RemotingClient:
         )
         self.name_servers = NameServers(random or Random())
         self.channels = ChannelTable(reactor, self.config, tls, max_frame_length, self)
+        self._silences = ThrottledLog(self._log, LogThrottle(reactor.seconds))
         self.listeners: list[Callable[[ConnectionEvent], object]] = []
         self._serialize_type = serialize_type
         self._processors: dict[int, ClientProcessor] = {}
@@ -162,7 +164,8 @@ class RemotingClient:
             and self.config.client_close_socket_if_timeout
             and connection.received == received
         ):
-            self._log.warn(
+            self._silences.warn(
+                f"no answer {connection.address}",
                 "{address}: closing, no answer to {request}",
                 address=connection.address,
                 request=request_name(request.code),

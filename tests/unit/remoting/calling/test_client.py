@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import implementer
 
+from rocketd.common.logs.throttle import INTERVAL
 from rocketd.remoting.calling.channel_table import split_address
 from rocketd.remoting.calling.client import RemotingClient
 from rocketd.remoting.calling.invoke import InvokeLayer
@@ -217,6 +218,21 @@ class InvokeTests(ClientTestCase):
         self.reactor.advance(0.51)
         self.failureResultOf(longer, RemotingTimeoutError)
 
+    def test_silence_of_a_peer_is_logged_once_a_minute(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+
+        def silences():
+            return [formatEvent(event) for event in events if "no answer to" in formatEvent(event)]
+
+        for _ in range(5):
+            asked = self.client.invoke_sync(ADDRESS, RemotingCommand(4), 1000)
+            self.peer().accept()
+            self.reactor.advance(1.1)
+            self.failureResultOf(asked, RemotingTimeoutError)
+        self.assertEqual(len(silences()), 1)
+
     def test_timeout_closes_the_connection(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
         peer = self.peer().accept()
@@ -366,7 +382,7 @@ class InvokeTests(ClientTestCase):
             return sum("refused" in formatEvent(event) for event in events)
 
         self.assertEqual([fail() for _ in range(20)], [1] * 20)
-        self.reactor.advance(10)
+        self.reactor.advance(INTERVAL)
         self.assertEqual(fail(), 2)
         self.assertIn("(19 more like this", formatEvent(events[-1]))
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
