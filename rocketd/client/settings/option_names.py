@@ -5,52 +5,80 @@ from typing import Final
 
 from rocketd.common.suggest import did_you_mean
 
-_ADDRESSES: Final = "the name servers are the second argument, cluster="
+_ADDRESSES: Final = "use cluster=, the name servers"
 _CONFIG: Final = "it is an option of ClientConfig, which is given as cluster="
 _ACCOUNT: Final = "use ClientConfig(credentials=Credentials(access_key, secret_key)), given as cluster="
 _TLS: Final = "use ClientConfig(tls=True), given as cluster="
-_GROUP: Final = "the group is the first argument, group="
+_NAME: Final = "use ClientConfig(instance_name=), given as cluster="
+_TAGS: Final = 'use topics={topic: "TagA || TagB"}'
+_BEGIN: Final = 'use begin="earliest", begin="latest" or a datetime'
+_CONCURRENCY: Final = "use concurrency="
 
-KNOWN_ELSEWHERE: Final[Mapping[str, str]] = {
-    "bootstrap_servers": _ADDRESSES,
-    "name_server": _ADDRESSES,
-    "name_server_address": _ADDRESSES,
-    "namesrv": _ADDRESSES,
-    "namesrv_addr": _ADDRESSES,
-    "servers": _ADDRESSES,
+OF_CLUSTERS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "bootstrap_servers",
+            "brokers",
+            "endpoints",
+            "name_server",
+            "name_server_address",
+            "name_servers",
+            "nameserver",
+            "nameservers",
+            "namesrv",
+            "namesrv_addr",
+            "servers",
+        ),
+        _ADDRESSES,
+    ),
     "access_key": _ACCOUNT,
     "secret_key": _ACCOUNT,
+    "sasl_mechanism": _ACCOUNT,
     "credentials": _CONFIG,
     "instance_name": _CONFIG,
     "namespace": _CONFIG,
     "tls": _CONFIG,
+    "client_id": _NAME,
     "security_protocol": _TLS,
     "ssl_context": _TLS,
-    "group_id": _GROUP,
-    "consumer_group": _GROUP,
-    "producer_group": _GROUP,
-    "topic": "use topics=",
-    "subscribe": "use topics=",
-    "tags": 'use topics={topic: "TagA || TagB"}',
-    "tag": 'use topics={topic: "TagA || TagB"}',
-    "start": 'use begin="earliest", begin="latest" or a datetime',
-    "auto_offset_reset": 'use begin="earliest" or begin="latest"',
-    "consume_from_where": 'use begin="earliest", begin="latest" or a datetime',
-    "callback": "use handler=",
-    "listener": "use handler=",
-    "message_listener": "use handler=",
-    "on_message": "use handler=",
-    "consume_thread_nums": "use concurrency=",
-    "max_workers": "use concurrency=",
-    "thread_count": "use concurrency=",
-    "enable_auto_commit": "use auto_commit= of a LitePullConsumer",
-    "max_poll_records": "use pull_batch=",
+}
+"""Names in other clients for options of the cluster, with the answer."""
+
+OF_PRODUCERS: Final[Mapping[str, str]] = {
+    "group_id": "use group=",
+    "producer_group": "use group=",
     "max_retries": "use retries= of a producer, or max_reconsume_times= of a consumer",
     "request_timeout_ms": "use send_timeout=, in seconds",
     "send_msg_timeout": "use send_timeout=, in seconds",
     "timeout": "use send_timeout= of a producer",
     "linger_ms": "use linger=, in seconds",
     "compression_type": "use compression=",
+}
+"""Names in other clients for options of producers, with the answer."""
+
+KNOWN_ELSEWHERE: Final[Mapping[str, str]] = {
+    **OF_CLUSTERS,
+    **OF_PRODUCERS,
+    "consumer_group": "use group=",
+    "topic": "use topics=",
+    "subscribe": "use topics=",
+    "tags": _TAGS,
+    "tag": _TAGS,
+    "filter": _TAGS + ", or topics={topic: Sql(...)}",
+    "start": _BEGIN,
+    "start_from": _BEGIN,
+    "auto_offset_reset": 'use begin="earliest" or begin="latest"',
+    "consume_from_where": _BEGIN,
+    "message_model": "use broadcast=True for Apache's BROADCASTING; the default is CLUSTERING",
+    "callback": "use handler=",
+    "listener": "use handler=",
+    "message_listener": "use handler=",
+    "on_message": "use handler=",
+    **dict.fromkeys(
+        ("consume_thread_nums", "max_workers", "thread_count", "thread_num", "thread_nums", "workers"), _CONCURRENCY
+    ),
+    "enable_auto_commit": "use auto_commit= of a LitePullConsumer",
+    "max_poll_records": "use pull_batch=",
     "value_serializer": "use codec=",
     "value_deserializer": "use codec=",
     "orderly": 'use order="queue"',
@@ -67,6 +95,7 @@ OF_MESSAGES: Final[Mapping[str, str]] = {
     "value": "use body=",
     "payload": "use body=",
     "delay": "use deliver_after=, in seconds",
+    "delay_seconds": "use deliver_after=, in seconds",
     "delay_time_level": "use delay_level=",
     "queue": "use send(message, queue=)",
     "partition": "use send(message, queue=)",

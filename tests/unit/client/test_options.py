@@ -316,6 +316,14 @@ class UnknownOptionTests(SynchronousTestCase):
                 ("value_deserializer", "codec="),
                 ("listener", "handler="),
                 ("tls", "ClientConfig"),
+                ("endpoints", "cluster="),
+                ("nameserver", "cluster="),
+                ("name_server", "cluster="),
+                ("message_model", "broadcast="),
+                ("thread_num", "concurrency="),
+                ("workers", "concurrency="),
+                ("max_workers", "concurrency="),
+                ("filter", "use topics={topic:"),
             ):
                 self.check(face.Consumer, option, answer)
             self.check(face.LitePullConsumer, "start", 'use begin="earliest"')

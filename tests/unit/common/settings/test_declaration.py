@@ -156,6 +156,23 @@ class SuggestTests(SynchronousTestCase):
         self.assertEqual(nearest("brokerIp", known), "brokerIP1")
         self.assertIsNone(nearest("zzz", known))
 
+    def test_nearest_of_a_different_word_is_none(self):
+        for word, known in (
+            ("--begin", "--end"),
+            ("--start", "--tags"),
+            ("--limit", "--timeout"),
+            ("--max", "--format"),
+            ("--broker", "--property"),
+            ("workers", "order"),
+            ("filter", "cluster"),
+            ("poll_timeout", "consume_timeout"),
+            ("max_batch_size", "max_message_size"),
+        ):
+            self.assertIsNone(nearest(word, [known]), word)
+
+    def test_nearest_returns_option_with_its_dashes(self):
+        self.assertEqual(nearest("--tgas", ["--tag-of", "--tags"]), "--tags")
+
     def test_did_you_mean_names_similar_key(self):
         self.assertEqual(did_you_mean("listnPort", ["listenPort"]), "; did you mean listenPort?")
         self.assertEqual(did_you_mean("zzz", ["listenPort"]), "")
