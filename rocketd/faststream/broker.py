@@ -5,6 +5,7 @@ Counterparts: `DefaultMQProducer` and `DefaultMQPushConsumer` (Apache), with the
 
 import logging
 from collections.abc import Iterable, Sequence
+from inspect import signature
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union, Unpack
 
@@ -26,6 +27,7 @@ from rocketd.client.faces.push import Cluster
 from rocketd.client.messages.message import SendResult
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.settings.config import config_of
+from rocketd.client.settings.option_names import OF_CLUSTERS, OF_PRODUCERS, check_names
 from rocketd.faststream.base.config import RocketBrokerConfig
 from rocketd.faststream.base.message import RocketMessage
 from rocketd.faststream.base.options import ProduceOptions, SendOptions
@@ -100,6 +102,8 @@ class RocketBroker(
     ) -> None:
         if group is not None:
             check_group(group)
+        known = [*signature(RocketBroker.__init__).parameters, *ProduceOptions.__annotations__]
+        check_names("RocketBroker", produce_options, known, OF_CLUSTERS | OF_PRODUCERS)
         ProducerOptions(**produce_options)
         client_config = secured(config_of(cluster), security)
         if specification_url is None:

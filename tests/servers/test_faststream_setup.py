@@ -149,6 +149,10 @@ def test_other_words_are_answered_with_the_one_of_the_option(name):
         ("tags=", lambda: broker.subscriber("t", tag="a")),
         ("tags=", lambda: broker.publisher("t", tag="a")),
         ("headers=", lambda: broker.publisher("t", properties={"a": "b"})),
+        ("headers=", lambda: RocketResponse("body", properties={"a": "b"})),
+        ("headers=", lambda: asyncio.run(broker.publish("body", "t", properties={"a": "b"}))),
+        ("concurrency=", lambda: broker.subscriber("t", workers=4)),
+        ("broadcast=", lambda: broker.subscriber("t", message_model="BROADCASTING")),
         ("deliver_after=", lambda: RocketResponse("body", delay=3)),
         ("deliver_after=, tags=", lambda: asyncio.run(broker.publish("body", "t", tag="a", delay=3))),
     ):
@@ -156,6 +160,23 @@ def test_other_words_are_answered_with_the_one_of_the_option(name):
             call()
     with pytest.raises(TypeError, match=r"; did you mean group\?$"):
         broker.subscriber("t", grup="g")
+
+
+def test_options_of_other_brokers_are_answered_with_the_right_one():
+    for option, answer in (
+        ("bootstrap_servers", "use cluster="),
+        ("namesrv", "use cluster="),
+        ("group_id", "use group="),
+        ("secret_key", r"use ClientConfig\(credentials="),
+        ("max_retries", "use retries="),
+        ("linger_ms", "use linger="),
+    ):
+        with pytest.raises(TypeError, match=f"^RocketBroker has no option '{option}': {answer}"):
+            RocketBroker(logger=None, **{option: "x"})
+    with pytest.raises(TypeError, match=r"^RocketBroker has no option 'gruop'; did you mean group\?$"):
+        RocketBroker(logger=None, gruop="g")
+    with pytest.raises(TypeError, match=r"^RocketBroker has no option 'foo'$"):
+        RocketBroker(logger=None, foo=1)
 
 
 def test_mistakes_found_at_the_start_raise(broker, servers, name):

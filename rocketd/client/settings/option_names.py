@@ -14,7 +14,7 @@ _TAGS: Final = 'use topics={topic: "TagA || TagB"}'
 _BEGIN: Final = 'use begin="earliest", begin="latest" or a datetime'
 _CONCURRENCY: Final = "use concurrency="
 
-OF_CLUSTERS: Final[Mapping[str, str]] = {
+OF_CLUSTERS: Final[dict[str, str]] = {
     **dict.fromkeys(
         (
             "bootstrap_servers",
@@ -44,7 +44,7 @@ OF_CLUSTERS: Final[Mapping[str, str]] = {
 }
 """Names in other clients for options of the cluster, with the answer."""
 
-OF_PRODUCERS: Final[Mapping[str, str]] = {
+OF_PRODUCERS: Final[dict[str, str]] = {
     "group_id": "use group=",
     "producer_group": "use group=",
     "max_retries": "use retries= of a producer, or max_reconsume_times= of a consumer",

@@ -143,22 +143,26 @@ class PublisherOptions(SendOptions, DocumentOptions, total=False):
 
 
 _OTHER_WORDS: Final = {
-    "start": "begin",
-    "auto_offset_reset": "begin",
+    **dict.fromkeys(("start", "start_from", "auto_offset_reset", "consume_from_where"), "begin"),
+    **dict.fromkeys(("max_workers", "workers", "thread_num", "consume_thread_nums"), "concurrency"),
+    **dict.fromkeys(("group_id", "consumer_group"), "group"),
+    "message_model": "broadcast",
+    "filter": "tags",
     "properties": "headers",
     "tag": "tags",
     "delay": "deliver_after",
-    "group_id": "group",
-    "max_workers": "concurrency",
     "partition": "queue",
 }
 """Words for options that have one name here. All are the client's, except FastStream's own ``headers``."""
 
 
-def check_names(what: str, options: Iterable[str], known: type) -> None:
-    """Raise TypeError for a keyword that the TypedDict does not define, as Python does for functions."""
-    names = known.__annotations__
-    unknown = sorted(set(options) - names.keys())
+def check_names(what: str, options: Iterable[str], known: type, *own: str) -> None:
+    """Raise TypeError for a keyword that the TypedDict does not define, as Python does for functions.
+
+    ``own`` are the other keywords of the function.
+    """
+    names = [*known.__annotations__, *own]
+    unknown = sorted(set(options).difference(names))
     if unknown:
         words = [_OTHER_WORDS[name] for name in unknown if _OTHER_WORDS.get(name) in names]
         hint = f"; use {', '.join(f'{word}=' for word in words)}" if words else did_you_mean(unknown[0], names)

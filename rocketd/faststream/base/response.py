@@ -28,7 +28,7 @@ class RocketResponse(Response):
         **options: Unpack[SendOptions],
     ) -> None:
         super().__init__(body, headers=headers, correlation_id=correlation_id)
-        check_names("RocketResponse", options, SendOptions)
+        check_names("RocketResponse", options, SendOptions, "headers", "correlation_id")
         self.options = options
 
     def get_publish_key(self) -> Any | None:
@@ -76,7 +76,7 @@ class RocketPublishCommand(BatchPublishCommand):
             headers=dict(headers or {}),
             _publish_type=_publish_type,
         )
-        check_names("publish", options or (), SendOptions)
+        check_names("publish", options or (), SendOptions, "headers", "correlation_id", "reply_to")
         self.options: SendOptions = cast("SendOptions", dict(options or {}))
         self.request = request
 
