@@ -14,6 +14,7 @@ from rocketd.client.faces.aio_lifecycle import AioLifecycle, engines
 from rocketd.client.faces.pull import LitePullFace, PullFace
 from rocketd.client.faces.push import ConsumerFace, ProducerFace
 from rocketd.client.faces.until_signal import run_aio as run
+from rocketd.client.faces.wrong_use import explained, refused
 from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import ProducerEngine, Selector
 from rocketd.client.producer.sender import BegunSend
@@ -60,6 +61,7 @@ __all__ = [
 class Producer(ProducerFace[T], AioLifecycle):
     """A producer. Its options are described at ProducerFace and ProducerOptions."""
 
+    @explained
     async def send(
         self,
         message: Message[T],
@@ -93,6 +95,7 @@ class Producer(ProducerFace[T], AioLifecycle):
             engine.try_is_over(begun)
         return result if isinstance(result, SendResult) else await to_future(engine.send_again(begun, result))
 
+    @explained
     async def send_oneway(
         self,
         message: Message[T],
@@ -107,6 +110,7 @@ class Producer(ProducerFace[T], AioLifecycle):
         """
         return await to_future(self._engine.send_oneway(message, queue=queue, selector=selector, key=key))
 
+    @explained
     async def send_batch(
         self, messages: Sequence[Message[T]], *, queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> list[SendResult]:
@@ -117,6 +121,7 @@ class Producer(ProducerFace[T], AioLifecycle):
         """
         return await to_future(self._engine.send_batch(messages, queue=queue, timeout=timeout))
 
+    @explained
     async def send_in_transaction(self, message: Message[T], arg: object = None) -> TransactionSendResult:
         """Send a half message, run the local transaction, and commit or roll back by its result.
 
@@ -124,6 +129,7 @@ class Producer(ProducerFace[T], AioLifecycle):
         """
         return await to_future(self._engine.send_in_transaction(message, arg))
 
+    @explained
     async def request(
         self,
         message: Message[T],
@@ -160,6 +166,9 @@ class Consumer(ConsumerFace[T], AioLifecycle):
         if self._life.begun:
             self._check_caller()
 
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __iter__ = refused("for", "use 'async for', or rocketd.client.sync")
+
     def __aiter__(self) -> Self:
         return self
 
@@ -189,6 +198,9 @@ class Consumer(ConsumerFace[T], AioLifecycle):
 
 class LitePullConsumer(LitePullFace[T], AioLifecycle):
     """A consumer with ``poll``, or to iterate over. Its options are described at LitePullFace and LitePullOptions."""
+
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __iter__ = refused("for", "use 'async for', or rocketd.client.sync")
 
     def __aiter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
 """The clients of Twisted programs, except administration. Programs import them from ``rocketd.client``."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from twisted.internet.defer import Deferred
 
@@ -13,6 +13,7 @@ from rocketd.client.faces.pull import LitePullFace, PullFace
 from rocketd.client.faces.push import ConsumerFace, ProducerFace
 from rocketd.client.faces.twisted_lifecycle import TwistedLifecycle, engines
 from rocketd.client.faces.until_signal import run_twisted as run
+from rocketd.client.faces.wrong_use import explained, refused
 from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
@@ -25,6 +26,9 @@ __all__ = ["Consumer", "LitePullConsumer", "Producer", "PullConsumer", "run"]
 class Producer(ProducerFace[T], TwistedLifecycle):
     """A producer. Its options are described at ProducerFace and ProducerOptions."""
 
+    __module__ = "rocketd.client"  # from which programs import it
+
+    @explained
     def send(
         self,
         message: Message[T],
@@ -42,6 +46,7 @@ class Producer(ProducerFace[T], TwistedLifecycle):
             self._engine.send(message, queue=queue, selector=selector, key=key, timeout=timeout)
         )
 
+    @explained
     def send_oneway(
         self,
         message: Message[T],
@@ -56,6 +61,7 @@ class Producer(ProducerFace[T], TwistedLifecycle):
         """
         return Deferred.fromCoroutine(self._engine.send_oneway(message, queue=queue, selector=selector, key=key))
 
+    @explained
     def send_batch(
         self, messages: Sequence[Message[T]], *, queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> Deferred[list[SendResult]]:
@@ -66,6 +72,7 @@ class Producer(ProducerFace[T], TwistedLifecycle):
         """
         return Deferred.fromCoroutine(self._engine.send_batch(messages, queue=queue, timeout=timeout))
 
+    @explained
     def send_in_transaction(self, message: Message[T], arg: object = None) -> Deferred[TransactionSendResult]:
         """Send a half message, run the local transaction, and commit or roll back by its result.
 
@@ -73,6 +80,7 @@ class Producer(ProducerFace[T], TwistedLifecycle):
         """
         return Deferred.fromCoroutine(self._engine.send_in_transaction(message, arg))
 
+    @explained
     def request(
         self,
         message: Message[T],
@@ -105,6 +113,11 @@ class Producer(ProducerFace[T], TwistedLifecycle):
 class Consumer(ConsumerFace[T], TwistedLifecycle):
     """A consumer with a handler, or to iterate over. Its options are described at ConsumerFace and ConsumerOptions."""
 
+    __module__ = "rocketd.client"  # from which programs import it
+
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __iter__ = refused("for", "use 'async for' in a coroutine, or rocketd.client.sync")
+
     def __aiter__(self) -> Self:
         return self
 
@@ -132,6 +145,11 @@ class Consumer(ConsumerFace[T], TwistedLifecycle):
 
 class LitePullConsumer(LitePullFace[T], TwistedLifecycle):
     """A consumer with ``poll``, or to iterate over. Its options are described at LitePullFace and LitePullOptions."""
+
+    __module__ = "rocketd.client"  # from which programs import it
+
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __iter__ = refused("for", "use 'async for' in a coroutine, or rocketd.client.sync")
 
     def __aiter__(self) -> Self:
         return self
@@ -163,6 +181,8 @@ class LitePullConsumer(LitePullFace[T], TwistedLifecycle):
 
 class PullConsumer(PullFace[T], TwistedLifecycle):
     """A consumer pulling only on request. Its options are described at PullFace."""
+
+    __module__ = "rocketd.client"  # from which programs import it
 
     def pull(
         self,

@@ -16,6 +16,7 @@ from rocketd.client.faces.pull import LitePullFace, PullFace
 from rocketd.client.faces.push import ConsumerFace, ProducerFace
 from rocketd.client.faces.sync_lifecycle import SyncLifecycle, engines, in_thread, soon
 from rocketd.client.faces.until_signal import run_blocking as run
+from rocketd.client.faces.wrong_use import explained, refused
 from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
@@ -78,6 +79,7 @@ class Producer(ProducerFace[T], SyncLifecycle):
             if direct is not None:
                 direct.close()
 
+    @explained
     def send(
         self,
         message: Message[T],
@@ -97,6 +99,7 @@ class Producer(ProducerFace[T], SyncLifecycle):
             return direct.send(message, queue, key, timeout)
         return self._call(engine.send, message, queue=queue, selector=selector, key=key, timeout=timeout)
 
+    @explained
     def send_oneway(
         self,
         message: Message[T],
@@ -111,6 +114,7 @@ class Producer(ProducerFace[T], SyncLifecycle):
         """
         return self._call(self._engine.send_oneway, message, queue=queue, selector=selector, key=key)
 
+    @explained
     def send_batch(
         self, messages: Sequence[Message[T]], *, queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> list[SendResult]:
@@ -121,6 +125,7 @@ class Producer(ProducerFace[T], SyncLifecycle):
         """
         return self._call(self._engine.send_batch, messages, queue=queue, timeout=timeout)
 
+    @explained
     def send_in_transaction(self, message: Message[T], arg: object = None) -> TransactionSendResult:
         """Send a half message, run the local transaction, and commit or roll back by its result.
 
@@ -128,6 +133,7 @@ class Producer(ProducerFace[T], SyncLifecycle):
         """
         return self._call(self._engine.send_in_transaction, message, arg)
 
+    @explained
     def request(
         self,
         message: Message[T],
@@ -157,6 +163,9 @@ class Producer(ProducerFace[T], SyncLifecycle):
 
 class Consumer(ConsumerFace[T], SyncLifecycle):
     """A consumer with a handler, or to iterate over. Its options are described at ConsumerFace and ConsumerOptions."""
+
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __aiter__ = refused("async for", "use 'for', or rocketd.client.aio")
 
     def __iter__(self) -> Self:
         return self
@@ -198,6 +207,9 @@ class Consumer(ConsumerFace[T], SyncLifecycle):
 
 class LitePullConsumer(LitePullFace[T], SyncLifecycle):
     """A consumer with ``poll``, or to iterate over. Its options are described at LitePullFace and LitePullOptions."""
+
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __aiter__ = refused("async for", "use 'for', or rocketd.client.aio")
 
     def __iter__(self) -> Self:
         return self

@@ -13,6 +13,8 @@ from rocketd.client.runtime.asyncio_host import to_future
 class Admin(AdminFace, AioLifecycle):
     """Administration of a cluster: topics, groups, offsets, dead letters, and searches for messages."""
 
+    __module__ = "rocketd.client.aio"  # from which programs import it
+
     ask = engines(admin.AdminEngine.ask)
     brokers = engines(admin.AdminEngine.brokers)
     topics = engines(admin.AdminEngine.topics)

@@ -4,10 +4,11 @@ from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rocketd.client.errors import ClientStateError
 from rocketd.client.faces.lifecycle import Lifecycle
+from rocketd.client.faces.wrong_use import check_method, refused
 from rocketd.client.runtime.asyncio_host import AsyncioHost, to_deferred, to_future
 
 P = ParamSpec("P")
@@ -57,6 +58,9 @@ class AioLifecycle(Lifecycle):
         self._block_failed = error is not None
         await self.close()
 
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __enter__ = __exit__ = refused("with", "use 'async with', or rocketd.client.sync")
+
     def _check_caller(self) -> None:
         # Nothing would ever wake the caller's loop, and the client's loop may have ended.
         running = _get_running_loop()
@@ -75,7 +79,12 @@ def engines(
 
     @wraps(method)
     async def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> R:
-        running: Any = method(self._engine, *arguments, **keywords)
+        engine = self._engine
+        try:
+            running: Any = method(engine, *arguments, **keywords)
+        except TypeError:
+            check_method(self, method, arguments, keywords)
+            raise
         result: R = await to_future(running)
         return result
 

@@ -18,6 +18,7 @@ from rocketd.client.runtime.fork import ForkGuard
 from rocketd.client.runtime.gevent_patches import check_patches
 from rocketd.client.settings.config import ClientConfig, config_of
 from rocketd.client.settings.option_names import check_names, takes_fields
+from rocketd.client.settings.wrong_calls import check_call, class_name
 from rocketd.common.event_loop.reactor import IReactor
 
 RunCoroutine = Callable[[Any], Deferred[Any]]
@@ -103,14 +104,14 @@ class Face(Lifecycle, Generic[E]):
     _kind: ClassVar[registry.Kind]
     group: str
 
-    def __new__(cls, *_: Any, **options: Any) -> Self:
-        """Create a client. Raises TypeError for an unknown option, with the right one if there is one.
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Create a client. Raises TypeError for an unknown option, with the right one if there is one, and a wrong call.
 
         A subclass with its own ``__init__`` may have other keywords.
         """
         if is_dataclass(cls) and takes_fields(cls):
-            known = [field.name for field in fields(cls)]
-            check_names(f"{cls.__module__}.{cls.__name__}", options, known)
+            check_names(class_name(cls), options, [field.name for field in fields(cls)])
+            check_call(class_name(cls), cls.__init__, arguments, options)
         return super().__new__(cls)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -12,6 +12,8 @@ from rocketd.client.faces.sync_lifecycle import SyncLifecycle, engines
 class Admin(AdminFace, SyncLifecycle):
     """Administration of a cluster: topics, groups, offsets, dead letters, and searches for messages."""
 
+    __module__ = "rocketd.client.sync"  # from which programs import it
+
     ask = engines(admin.AdminEngine.ask)
     brokers = engines(admin.AdminEngine.brokers)
     topics = engines(admin.AdminEngine.topics)

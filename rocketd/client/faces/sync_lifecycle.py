@@ -5,12 +5,13 @@ from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from warnings import warn
 
 from twisted.internet.defer import ensureDeferred, maybeDeferred
 
 from rocketd.client.faces.lifecycle import Lifecycle
+from rocketd.client.faces.wrong_use import check_method, refused
 from rocketd.client.runtime.thread_host import ThreadHost
 
 P = ParamSpec("P")
@@ -81,13 +82,20 @@ class SyncLifecycle(Lifecycle):
         self._block_failed = error is not None
         self.close()
 
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __aenter__ = __aexit__ = refused("async with", "use 'with', or rocketd.client.aio")
+
 
 def engines(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
     """Return a method of a face for a method of its engine."""
 
     @wraps(method)
     def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> R:
-        result: R = self._call(method, self._engine, *arguments, **keywords)
+        try:
+            result: R = self._call(method, self._engine, *arguments, **keywords)
+        except TypeError:
+            check_method(self, method, arguments, keywords)
+            raise
         return result
 
     return call

@@ -12,6 +12,8 @@ from rocketd.client.faces.twisted_lifecycle import TwistedLifecycle, engines
 class Admin(AdminFace, TwistedLifecycle):
     """Administration of a cluster: topics, groups, offsets, dead letters, and searches for messages."""
 
+    __module__ = "rocketd.client"  # from which programs import it
+
     ask = engines(admin.AdminEngine.ask)
     brokers = engines(admin.AdminEngine.brokers)
     topics = engines(admin.AdminEngine.topics)

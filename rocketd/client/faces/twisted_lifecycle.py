@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from rocketd.client.faces.lifecycle import Lifecycle
+from rocketd.client.faces.wrong_use import check_method, refused
 from rocketd.client.runtime.logs import bridge
 from rocketd.common.event_loop.reactor import global_reactor
 
@@ -58,13 +59,21 @@ class TwistedLifecycle(Lifecycle):
         self._block_failed = error is not None
         await self.close()
 
+    if not TYPE_CHECKING:  # a type checker refuses the statement itself
+        __enter__ = __exit__ = refused("with", "use 'async with' in a coroutine, or rocketd.client.sync")
+
 
 def engines(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], Deferred[R]]:
     """Return a method of a face for a method of its engine."""
 
     @wraps(method)
     def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> Deferred[R]:
-        running: Any = method(self._engine, *arguments, **keywords)
+        engine = self._engine
+        try:
+            running: Any = method(engine, *arguments, **keywords)
+        except TypeError:
+            check_method(self, method, arguments, keywords)
+            raise
         return Deferred.fromCoroutine(running)
 
     return call

@@ -16,6 +16,7 @@ from rocketd.acl.credentials import Credentials
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.settings.option_names import check_names, takes_fields
 from rocketd.client.settings.option_types import SECRET, check_types
+from rocketd.client.settings.wrong_calls import check_call
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.settings.checks import ADDRESSES, is_address_list
 from rocketd.remoting.errors import RemotingCommandError
@@ -133,13 +134,14 @@ class ClientConfig:
     environment: ClientEnvironment | None = field(default=None, repr=False)
     """Source of connections and time, for tests. If None, this machine."""
 
-    def __new__(cls, *_: Any, **options: Any) -> Self:
-        """Create a config. Raises TypeError for an unknown option, with the right one if there is one.
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Create a config. Raises TypeError for an unknown option, with the right one if there is one, and a wrong call.
 
         A subclass with its own ``__init__`` may have other keywords.
         """
         if takes_fields(cls):
             check_names(cls.__name__, options, [field.name for field in fields(cls)])
+            check_call(cls.__name__, cls.__init__, arguments, options)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

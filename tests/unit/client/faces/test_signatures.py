@@ -48,6 +48,8 @@ def methods(cls):
     for name in dir(cls):
         value = inspect.getattr_static(cls, name)
         public = not name.startswith("_")
+        if getattr(value, "__name__", "") == "refuse":  # a statement of another face
+            continue
         if inspect.isfunction(value) and (public or name in CONTEXT or name in CONTEXT.values()):
             found[CONTEXT.get(name, name)] = value
     return found
