@@ -115,13 +115,37 @@ class Face(Lifecycle, Generic[E]):
         return super().__new__(cls)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute. Raises ClientStateError for an option of a client that was opened."""
+        """Set an attribute. An option is checked as in the call of the class.
+
+        Raises TypeError for an unknown option, and ClientStateError for an option of a client that was opened. A subclass
+        with its own ``__init__`` may have other attributes.
+        """
         life = self.__dict__.get("_life")
-        if life is not None and life.begun and name in getattr(self, "__dataclass_fields__", ()):
-            raise ClientStateError(
-                f"{name} of this {life.what} cannot be changed any more: make a new one with {name}="
-            )
+        if life is not None and not name.startswith("_"):
+            known = getattr(self, "__dataclass_fields__", {})
+            if name in known:
+                value = self._checked(name, value)
+            elif takes_fields(type(self)) and not hasattr(type(self), name):
+                check_names(class_name(type(self)), (name,), known)
         super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute. Raises TypeError for an option."""
+        if name in getattr(self, "__dataclass_fields__", ()):
+            raise TypeError(f"{name} of this {self._life.what} cannot be deleted: make a new one without {name}=")
+        super().__delattr__(name)
+
+    def _checked(self, option: str, value: object) -> object:
+        """Return a new value of an option as the client keeps it. Raises the errors of creating a client with it."""
+        life = self._life
+        if life.begun:
+            raise ClientStateError(
+                f"{option} of this {life.what} cannot be changed any more: make a new one with {option}="
+            )
+        trial: Any = object.__new__(type(self))
+        trial.__dict__.update({name: self.__dict__[name] for name in trial.__dataclass_fields__}, **{option: value})
+        trial.__post_init__()
+        return trial.__dict__[option]
 
     def _make_life(self, what: str, cluster: Any) -> None:
         self._config = config_of(cluster)

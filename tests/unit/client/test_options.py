@@ -380,3 +380,47 @@ class FrozenOptionTests(SynchronousTestCase):
             error = self.assertRaises(ClientStateError, setattr, producer, "retries", 7)
             self.assertIn("retries of this producer of group g cannot be changed any more", str(error))
             self.assertEqual(producer._engine.options.retries, 5)
+
+    def test_unknown_attribute_is_refused(self):
+        for face in (client, aio, sync):
+            producer = face.Producer("g", "127.0.0.1:1")
+            error = self.assertRaises(TypeError, setattr, producer, "foo", 7)
+            self.assertEqual(str(error), f"{face.__name__}.Producer has no option 'foo'")
+            error = self.assertRaises(TypeError, setattr, producer, "max_retries", 7)
+            self.assertIn("use retries=", str(error))
+            self.assertFalse(hasattr(producer, "foo"))
+
+    def test_attribute_of_subclass_with_its_own_init_is_accepted(self):
+        class ShopProducer(sync.Producer):
+            def __init__(self, shop):
+                super().__init__(f"shop-{shop}")
+                self.shop = shop
+
+        self.assertEqual(ShopProducer("books").shop, "books")
+
+    def test_option_cannot_be_deleted(self):
+        producer = sync.Producer("g", "127.0.0.1:1")
+        error = self.assertRaises(TypeError, delattr, producer, "retries")
+        self.assertIn("retries of this producer of group g cannot be deleted", str(error))
+        self.assertEqual(producer.retries, 2)
+
+    def test_invalid_value_before_open_is_refused_and_the_old_one_stays(self):
+        for face in (client, aio, sync):
+            for made, option, value in (
+                (face.Producer("g"), "retries", -7),
+                (face.Producer("g"), "send_timeout", "long"),
+                (face.Consumer("g"), "concurrency", 0),
+                (face.Consumer("g"), "order", "wat"),
+                (face.LitePullConsumer("g"), "pull_batch", 0),
+                (face.PullConsumer("g"), "persist_interval", 0),
+                (face.Admin(), "cluster", 5),
+            ):
+                before = getattr(made, option)
+                error = self.assertRaises(IllegalOptionError, setattr, made, option, value)
+                self.assertIn(repr(value), str(error))
+                self.assertEqual(getattr(made, option), before)
+
+    def test_value_set_before_open_is_kept_as_one_of_the_call(self):
+        consumer = sync.Consumer("g")
+        consumer.order = "queue"
+        self.assertIs(consumer.order, sync.Consumer("g", order="queue").order)
