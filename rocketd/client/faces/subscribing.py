@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from rocketd.client.consumer.membership.seekable_member import SeekableMember
 from rocketd.client.consumer.options.subscription import Sql
-from rocketd.client.errors import IllegalOptionError, check_topic
+from rocketd.client.errors import IllegalOptionError, UsageError, check_topic
 from rocketd.client.faces.lifecycle import Face
 from rocketd.client.settings.config import ClientConfig
 from rocketd.remoting.bodies.tables import MessageQueue
@@ -83,12 +83,21 @@ class SubscribingFace(Face[M]):
         return self._engine.position(queue)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop pulling these queues until ``unpause``."""
-        self._engine.pause(queues)
+        """Stop pulling these queues until ``unpause``. Raises UsageError, and pauses none, if one is not read here."""
+        engine, queues = self._engine, _several("pause", queues)
+        for queue in queues:
+            engine.position(queue)
+        engine.pause(queues)
 
     def unpause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues again."""
-        self._engine.unpause(queues)
+        """Pull these queues again. Those of other consumers are left out: their pause ended with their assignment."""
+        self._engine.unpause(_several("unpause", queues))
+
+
+def _several(method: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    if isinstance(queues, MessageQueue):
+        raise UsageError(f"{method} takes several queues: for one, {method}([queue])")
+    return list(queues)
 
 
 def _each_topic(topics: Topics) -> Iterable[tuple[str, str | Sql | None]]:
