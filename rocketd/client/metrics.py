@@ -11,6 +11,7 @@ from prometheus_client.core import REGISTRY, CollectorRegistry, CounterMetricFam
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from rocketd.client.errors import UsageError
 from rocketd.client.measured import Measured, MeasuredClients
 from rocketd.client.stats import ConsumerStats, ProducerStats
 
@@ -34,13 +35,21 @@ class ClientMetrics(Collector):
 
     A client that is not open has no numbers. Clients are forgotten when the application drops them. With ``lag``, each
     scrape also has the lag of consumers by topic, and asks the brokers for that of the next one: a request for each queue.
+
+    Raises UsageError if the registry has a ClientMetrics already.
     """
 
     def __init__(self, *clients: Measured, registry: CollectorRegistry = REGISTRY, lag: bool = False) -> None:
         self._clients = MeasuredClients()
         self._lag = lag
         self.add(*clients)
-        registry.register(self)
+        try:
+            registry.register(self)
+        except ValueError as error:
+            raise UsageError(
+                "this registry has the numbers of clients already: add further clients with add() of the first "
+                "ClientMetrics, or give another registry="
+            ) from error
 
     def add(self, *clients: Measured) -> None:
         """Measure these clients, too."""

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rocketd.client import ConsumerStats, Message, MessageQueue, ProducerStats, aio, sync
-from rocketd.client.errors import NotStartedError, RocketMQError
+from rocketd.client.errors import NotStartedError, RocketMQError, UsageError
 from rocketd.client.metrics import ClientMetrics
 from rocketd.testing import Cluster
 from tests.support.client_guide import guide_text
@@ -131,6 +131,13 @@ def test_metrics_have_the_lag_by_topic_if_wanted(cluster):
         producer.send_batch([Message("Behind", b"x")] * 3)
         await_condition("the lag of a scrape", lambda: lag() == 3)
     assert lag() is None
+
+
+def test_second_metrics_of_a_registry_are_refused():
+    registry = CollectorRegistry()
+    ClientMetrics(registry=registry)
+    with pytest.raises(UsageError, match=r"has the numbers of clients already: .* with add\(\)"):
+        ClientMetrics(registry=registry)
 
 
 def test_metrics_are_those_of_the_guide():
