@@ -47,5 +47,5 @@ def _shown(parameters: Sequence[Parameter]) -> str:
     words = [one.name if one.default is Parameter.empty else f"{one.name}=" for one in (*by_place, *by_name)]
     if by_name:
         words.insert(len(by_place), "*")
-    most = len(by_place) + 1 + _SHOWN_KEYWORDS
-    return ", ".join([*words[:most], "..."] if len(words) > most else words)
+    limit = len(by_place) + 1 + _SHOWN_KEYWORDS
+    return ", ".join([*words[:limit], "..."] if len(words) > limit else words)
