@@ -1,4 +1,4 @@
-"""The access log: a line for each message, with its topic and its group."""
+"""The access log: a line for each message, with its topic, group, message id, keys and attempt."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,9 +33,12 @@ class RocketLoggerStorage(DefaultLoggerStorage):
             columns = " | ".join(f"%({name})-{width}s" for name, width in self._widths.items())
             logger = get_broker_logger(
                 name="rocketmq",
-                default_context=dict.fromkeys(self._widths, ""),
+                default_context=dict.fromkeys((*self._widths, "keys", "attempt"), ""),
                 message_id_ln=MESSAGE_ID_WIDTH,
-                fmt=f"%(asctime)s %(levelname)-8s - {columns} | %(message_id)-{MESSAGE_ID_WIDTH}s - %(message)s",
+                fmt=(
+                    f"%(asctime)s %(levelname)-8s - {columns} | %(message_id)-{MESSAGE_ID_WIDTH}s | %(keys)s | "
+                    "%(attempt)s - %(message)s"
+                ),
                 context=context,
                 log_level=self.logger_log_level,
             )

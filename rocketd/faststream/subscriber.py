@@ -138,7 +138,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
                 self.unacknowledged.pop(settlement, None)
 
     def _fail(self, settlement: Settlement, error: BaseException) -> None:
-        settlement.decide(Retry())
+        settlement.fail(error)
         if self._outer_config.on_failure is not None:
             self._outer_config.on_failure(error)
 
@@ -195,4 +195,6 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             "topic": ",".join(self.topics) if first is None else first.topic,
             "group": self._group or self._outer_config.group or "",
             "message_id": "" if message is None else message.message_id,
+            "keys": "" if first is None else " ".join(first.keys),
+            "attempt": "" if first is None else str(first.reconsume_times + 1),
         }

@@ -209,6 +209,24 @@ def test_messages_come_again_or_become_dead_letters(broker, servers, name):
     ]
 
 
+@pytest.mark.parametrize("policy", [AckPolicy.NACK_ON_ERROR, AckPolicy.REJECT_ON_ERROR, AckPolicy.MANUAL])
+def test_dead_letter_has_reason_of_handlers_exception(broker, servers, name, policy):
+    @broker.subscriber(name, ack_policy=policy, max_reconsume_times=0)
+    async def handle(what: str):
+        raise ValueError("no such order\nof that name")
+
+    async def main():
+        async with started(broker):
+            await broker.publish("one", name)
+            dead_topic = f"%DLQ%{name}"
+            async with aio.Consumer(f"{name}d", servers.namesrv_address, topics=dead_topic, begin="earliest") as dead:
+                properties = (await anext(dead)).properties
+        assert properties["DEAD_LETTER_EXCEPTION"] == "ValueError"
+        assert (properties["DEAD_LETTER_REASON"], properties["DEAD_LETTER_ATTEMPTS"]) == ("no such order", "1")
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("policy", [AckPolicy.ACK, AckPolicy.ACK_FIRST, AckPolicy.REJECT_ON_ERROR, AckPolicy.MANUAL])
 def test_policies(broker, name, policy):
     """The next message of the queue tells that the one before is settled: ``order="queue"`` waits for that."""

@@ -250,16 +250,20 @@ def test_access_log(servers, name, caplog):
     @broker.subscriber(name)
     async def handle(n: int):
         done.set()
+        raise ValueError("no such order")
 
     async def main():
         async with started(broker):
-            await broker.publish(1, name)
+            await broker.publish(1, name, keys=["A7", "B"])
             await done.wait()
 
     with caplog.at_level(logging.INFO, logger=name):
         asyncio.run(main())
     [received] = [record for record in caplog.records if record.message == "Received"]
     assert (received.topic, received.group, len(received.message_id)) == (name, name, 32)
+    [failed] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (failed.message, failed.message_id) == ("ValueError: no such order", received.message_id)
+    assert (failed.keys, failed.attempt) == ("A7 B", "1")
 
 
 def test_without_faststream():

@@ -20,6 +20,7 @@ class Settlement:
 
     def __init__(self) -> None:
         self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._error: BaseException | None = None
 
     @property
     def decided(self) -> bool:
@@ -31,6 +32,11 @@ class Settlement:
         if not self._answer.done():
             self._answer.set_result(answer)
 
+    def fail(self, error: BaseException) -> None:
+        """Request redelivery, unless an outcome is set. The error of the handler is the reason of either."""
+        self._error = error
+        self.decide(Retry())
+
     def leave(self) -> None:
         """Give the delivery up without an outcome: it is not handled here any more."""
         if not self._answer.done():
@@ -38,7 +44,10 @@ class Settlement:
 
     async def answer(self) -> Answer:
         """Wait for the outcome. Raises StopConsuming if the delivery was given up."""
-        return await self._answer
+        answer = await self._answer
+        if answer is not None and self._error is not None:
+            answer.__cause__ = self._error
+        return answer
 
 
 _current: ContextVar[Settlement | None] = ContextVar("rocketd_settlement", default=None)

@@ -5,6 +5,7 @@ Apache's clients have no counterpart.
 
 from typing import Final
 
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.common.message_properties import DEAD_LETTER_EXCEPTION
 
 CONSUMER: Final = "DEAD_LETTER_CONSUMER"
@@ -26,20 +27,34 @@ MAX_REASON = 200
 """Maximum length of the first line. Properties of a message are limited."""
 
 
+_NO_TEXT: Final = ("", str(Retry()))
+"""First lines of a Reject and a Retry without a text of their own."""
+
+
 def reason_properties(error: BaseException | None, client_id: str, attempts: int) -> dict[str, str]:
-    """Return the properties. Without an error the message has only the consumer and the attempts."""
+    """Return the properties. Without an error the message has only the consumer and the attempts.
+
+    A Retry or Reject raised from an exception has the class of that exception, and its text unless it has its own one.
+    """
     properties = {CONSUMER: client_id, ATTEMPTS: str(attempts)}
     if error is None:
         return properties
-    properties[EXCEPTION] = class_name(type(error))
-    try:
-        line = next(iter(str(error).strip().splitlines()), "")
-    except Exception:  # a faulty __str__ of the application
-        line = ""
-    line = "".join(character if character.isprintable() else " " for character in line)[:MAX_REASON].strip()
+    cause = error.__cause__ if isinstance(error, Retry | Reject) and error.__cause__ is not None else error
+    properties[EXCEPTION] = class_name(type(cause))
+    line = _first_line(error)
+    if line in _NO_TEXT:
+        line = _first_line(cause) or line
     if line:
         properties[REASON] = line
     return properties
+
+
+def _first_line(error: BaseException) -> str:
+    try:
+        line = next(iter(str(error).strip().splitlines()), "")
+    except Exception:  # a faulty __str__ of the application
+        return ""
+    return "".join(character if character.isprintable() else " " for character in line)[:MAX_REASON].strip()
 
 
 def class_name(kind: type[BaseException]) -> str:

@@ -3,7 +3,7 @@
 from twisted.internet.defer import fail
 
 from rocketd.client.consumer.retries.dead_letter_reason import MAX_REASON, reason_properties
-from rocketd.client.consumer.retries.handler_results import Reject
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.common.message_properties import decode_properties
 from rocketd.remoting.errors import RemotingConnectError, RemotingSendRequestError, RemotingTimeoutError
 from rocketd.remoting.wire.command import RemotingCommand
@@ -134,3 +134,18 @@ class ReasonTests(ConsumingTestCase):
             self.assertNotIn("DEAD_LETTER_REASON", reason_properties(error, "me", 1))
         self.assertEqual(set(reason_properties(None, "me", 1)), {"DEAD_LETTER_CONSUMER", "DEAD_LETTER_ATTEMPTS"})
         self.assertEqual(reason_properties(KeyError(), "me", 1)["DEAD_LETTER_EXCEPTION"], "KeyError")
+
+    def test_result_of_handler_raised_from_error_has_class_and_text_of_error(self):
+        for result, reason in (
+            (Reject(), "no such order"),
+            (Retry(), "no such order"),
+            (Reject("an old order"), "an old order"),
+            (Retry(reason="later"), "later"),
+        ):
+            result.__cause__ = OrderError("no such order\nof that name")
+            properties = reason_properties(result, "me", 1)
+            self.assertEqual(properties["DEAD_LETTER_EXCEPTION"], ERROR_NAME)
+            self.assertEqual(properties["DEAD_LETTER_REASON"], reason)
+        result = Retry()
+        result.__cause__ = OrderError()
+        self.assertEqual(reason_properties(result, "me", 1)["DEAD_LETTER_REASON"], "the handler asked for a retry")
