@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocketd.client.consumer.pull_consumer import PullResult, PullStatus
     from rocketd.client.consumer.retries.dead_letter_reader import DeadLetter
     from rocketd.client.consumer.retries.handler_results import Reject, Retry
-    from rocketd.client.consumer.retries.redrive import RedriveResult
+    from rocketd.client.consumer.retries.redrive import RedriveResult, RedriveTarget
     from rocketd.client.deferred import Consumer, LitePullConsumer, Producer, PullConsumer, run
     from rocketd.client.errors import RocketMQError
     from rocketd.client.faces.twisted_admin import Admin
@@ -72,7 +72,7 @@ else:
             "rocketd.client.consumer.retries.handler_results": ("Reject", "Retry"),
             "rocketd.client.consumer.options.kind_options": ("Order",),
             "rocketd.client.consumer.pull_consumer": ("PullResult", "PullStatus"),
-            "rocketd.client.consumer.retries.redrive": ("RedriveResult",),
+            "rocketd.client.consumer.retries.redrive": ("RedriveResult", "RedriveTarget"),
             "rocketd.client.consumer.options.subscription": ("Sql",),
             "rocketd.client.deferred": ("Consumer", "LitePullConsumer", "Producer", "PullConsumer", "run"),
             "rocketd.client.errors": ("RocketMQError",),
@@ -139,6 +139,7 @@ __all__ = [
     "QueueProgress",
     "ReceivedMessage",
     "RedriveResult",
+    "RedriveTarget",
     "Reject",
     "RequestHook",
     "Retry",

@@ -27,14 +27,14 @@ from rocketd.remoting.bodies.tables import MessageQueue
 
 if TYPE_CHECKING:
     from rocketd.client.consumer.retries.dead_letter_reader import DeadLetter
-    from rocketd.client.consumer.retries.redrive import RedriveResult
+    from rocketd.client.consumer.retries.redrive import RedriveResult, RedriveTarget
     from rocketd.client.faces.sync_admin import Admin
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "rocketd.client.consumer.retries.dead_letter_reader": ("DeadLetter",),
-            "rocketd.client.consumer.retries.redrive": ("RedriveResult",),
+            "rocketd.client.consumer.retries.redrive": ("RedriveResult", "RedriveTarget"),
             "rocketd.client.faces.sync_admin": ("Admin",),
         },
     )
@@ -51,6 +51,7 @@ __all__ = [
     "PullResult",
     "ReceivedMessage",
     "RedriveResult",
+    "RedriveTarget",
     "SendResult",
     "Sql",
     "TransactionSendResult",

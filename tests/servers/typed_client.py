@@ -43,6 +43,7 @@ from rocketd.client import (
     QueueProgress,
     ReceivedMessage,
     RedriveResult,
+    RedriveTarget,
     Reject,
     RequestHook,
     Retry,
@@ -146,7 +147,8 @@ def of_sync() -> None:
     with sync.Admin(CONFIG) as admin:
         assert_type(admin.max_offset(result.queue), int)
         assert_type(next(iter(admin.dead_letters("g"))), DeadLetter)
-        assert_type(admin.redrive("g"), RedriveResult)
+        target: RedriveTarget = "topic"
+        assert_type(admin.redrive("g", to=target), RedriveResult)
         assert_type(admin.consumers("g"), list[GroupClient])
         assert_type(admin.ask("broker-a", 9001, {"who": "you"}), ServerAnswer)
         assert_type(admin.accounts("b"), list[BrokerAccount])

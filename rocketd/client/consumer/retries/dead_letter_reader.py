@@ -15,7 +15,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from rocketd.client.consumer.pulling.pull import address_to_pull, pull, wanted_records
-from rocketd.client.consumer.retries.dead_letter_reason import ATTEMPTS, CONSUMER, EXCEPTION, REASON, class_name
+from rocketd.client.consumer.retries.dead_letter_reason import (
+    ATTEMPTS,
+    CONSUMER,
+    EXCEPTION,
+    REASON,
+    class_name,
+    public_name,
+)
 from rocketd.client.errors import IllegalMessageError, NoRouteError, TopicNotFoundError, UsageError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import BYTES
@@ -110,6 +117,8 @@ class DeadLetterFilter:
             exception = class_name(exception)
         elif exception is not None and (not isinstance(exception, str) or not exception):
             raise UsageError(f"exception={exception!r}: accepted is the class of an exception, or its name")
+        elif exception is not None:
+            exception = public_name(exception)
         for name, moment in (("since", since), ("until", until)):
             if moment is not None and not isinstance(moment, datetime):
                 raise UsageError(f"{name}={moment!r}: accepted is a datetime")
@@ -232,11 +241,12 @@ class DeadLetterReader:
         message = received_message(replace(record, sys_flag=record.sys_flag & ~COMPRESSED), bare, BYTES, namespace)
         message.sys_flag = record.sys_flag
         table = message.properties
+        exception = table.get(EXCEPTION)
         attempts = table.get(ATTEMPTS, "")
         return DeadLetter(
             self._group,
             message,
-            table.get(EXCEPTION),
+            None if exception is None else public_name(exception),
             table.get(REASON),
             table.get(CONSUMER),
             int(attempts)

@@ -5,6 +5,7 @@ Apache's clients have no counterpart.
 
 from typing import Final
 
+from rocketd.client import errors
 from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.common.message_properties import DEAD_LETTER_EXCEPTION
 
@@ -26,6 +27,9 @@ REDRIVEN_FROM: Final = "DEAD_LETTER_REDRIVEN_FROM"
 MAX_REASON = 200
 """Maximum length of the first line. Properties of a message are limited."""
 
+
+_PUBLIC: Final = {"rocketd.client.errors": errors.__all__, "rocketd.client": [Reject.__name__, Retry.__name__]}
+"""The exceptions and results that applications import, by module."""
 
 _NO_TEXT: Final = ("", str(Retry()))
 """First lines of a Reject and a Retry without a text of their own."""
@@ -59,4 +63,14 @@ def _first_line(error: BaseException) -> str:
 
 def class_name(kind: type[BaseException]) -> str:
     """Return the name of an exception's class, with its module unless that is builtins."""
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__qualname__ if kind.__module__ == "builtins" else public_name(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def public_name(name: str) -> str:
+    """Return the name by which applications import a class of rocketd. The names of other classes are unchanged."""
+    package, _, word = name.rpartition(".")
+    if package.startswith("rocketd."):
+        for public, words in _PUBLIC.items():
+            if word in words:
+                return f"{public}.{word}"
+    return name

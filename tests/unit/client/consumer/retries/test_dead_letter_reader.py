@@ -4,6 +4,7 @@ from twisted.internet.defer import fail
 
 from rocketd.client.consumer.retries.dead_letter_reason import MAX_REASON, reason_properties
 from rocketd.client.consumer.retries.handler_results import Reject, Retry
+from rocketd.client.errors import IllegalMessageError
 from rocketd.common.message_properties import decode_properties
 from rocketd.remoting.errors import RemotingConnectError, RemotingSendRequestError, RemotingTimeoutError
 from rocketd.remoting.wire.command import RemotingCommand
@@ -134,6 +135,14 @@ class ReasonTests(ConsumingTestCase):
             self.assertNotIn("DEAD_LETTER_REASON", reason_properties(error, "me", 1))
         self.assertEqual(set(reason_properties(None, "me", 1)), {"DEAD_LETTER_CONSUMER", "DEAD_LETTER_ATTEMPTS"})
         self.assertEqual(reason_properties(KeyError(), "me", 1)["DEAD_LETTER_EXCEPTION"], "KeyError")
+
+    def test_own_classes_have_their_public_names(self):
+        for error, name in (
+            (Reject(), "rocketd.client.Reject"),
+            (Retry(), "rocketd.client.Retry"),
+            (IllegalMessageError("torn"), "rocketd.client.errors.IllegalMessageError"),
+        ):
+            self.assertEqual(reason_properties(error, "me", 1)["DEAD_LETTER_EXCEPTION"], name)
 
     def test_result_of_handler_raised_from_error_has_class_and_text_of_error(self):
         for result, reason in (

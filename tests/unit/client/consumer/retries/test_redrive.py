@@ -1,6 +1,7 @@
 """Redriving dead letters, against scripted brokers with an index of unique keys."""
 
 from rocketd.client.consumer.retries.dead_letter_reader import DeadLetterFilter
+from rocketd.client.consumer.retries.handler_results import Reject
 from rocketd.client.consumer.retries.redrive import Redriver, RedriveResult
 from rocketd.client.errors import RocketMQError
 from rocketd.client.queries import messages
@@ -66,13 +67,13 @@ class LetterCluster(Cluster):
 class RedriveTests(ClientTestCase):
     cluster_type = LetterCluster
 
-    def die(self, body=b"wrong", topic="T", key="K", sys_flag=0):
+    def die(self, body=b"wrong", topic="T", key="K", sys_flag=0, **more):
         place = len(self.cluster.letters)
-        properties = {"UNIQ_KEY": key, "RETRY_TOPIC": topic}
+        properties = {"UNIQ_KEY": key, "RETRY_TOPIC": topic, **more}
         self.cluster.letters.append(stored(DLQ, body, properties, place, sys_flag=sys_flag))
 
-    def redrive(self, to="group"):
-        return self.result_of(Redriver(self.client, to).redrive_all("cg", DeadLetterFilter()))
+    def redrive(self, to="group", **wanted):
+        return self.result_of(Redriver(self.client, to).redrive_all("cg", DeadLetterFilter(**wanted)))
 
     def test_letter_with_unreadable_body_redriven_twice_is_sent_once(self):
         for to in ("group", "topic"):
@@ -137,3 +138,12 @@ class RedriveTests(ClientTestCase):
         self.assertEqual(self.redrive("topic"), RedriveResult(1, unknown_topic=1))
         self.assertEqual([fields["b"] for fields in self.cluster.log], ["T"])
         self.assertEqual(self.redrive("group"), RedriveResult(2))
+
+    def test_names_of_own_classes_select_letters_with_public_and_internal_names(self):
+        internal, public = "rocketd.client.consumer.retries.handler_results.Reject", "rocketd.client.Reject"
+        for wanted in (internal, public, "Reject", Reject):
+            with self.subTest(wanted=wanted):
+                self.setUp()
+                for number, name in enumerate((internal, public, "shop.Reject2", "ValueError")):
+                    self.die(key=f"K{number}", DEAD_LETTER_EXCEPTION=name)
+                self.assertEqual(self.redrive(exception=wanted).sent, 2)
