@@ -1,14 +1,15 @@
 """Clients measured from outside, and the lags of consumers, for the modules of metrics."""
 
 from collections import defaultdict
+from dataclasses import astuple
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 from twisted.internet.defer import Deferred
 
 from rocketd.client.consumer.membership.seekable_member import SeekableMember
-from rocketd.client.errors import ClientStateError, RocketMQError
+from rocketd.client.errors import ClientClosedError, ClientStateError, ForkedClientError, RocketMQError
 from rocketd.client.faces.lifecycle import Face, engine_of
 from rocketd.client.faces.pull import LitePullFace
 from rocketd.client.faces.push import ConsumerFace, ProducerFace
@@ -18,16 +19,31 @@ Measured = ProducerFace[Any] | ConsumerFace[Any] | LitePullFace[Any]
 """The clients with ``stats()``, of any face."""
 
 
-class MeasuredClients:
-    """Clients to measure. They are forgotten when the application drops them. Any thread.
+class Counting(Protocol):
+    """The view of an engine in this module."""
 
+    def stats(self) -> ProducerStats | ConsumerStats:
+        """Return the numbers since the start, also after the stop. Any thread."""
+
+
+Numbers = list[tuple[str, ProducerStats | ConsumerStats]]
+"""Groups and numbers."""
+
+
+class MeasuredClients:
+    """Clients to measure. They are forgotten when they are closed, or when the application drops them. Any thread.
+
+    The last numbers of closed clients stay, added up by group, if a reading has found the client open.
     The lag of a consumer is asked for in the background. A reading has the answer to the last question, and asks again.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        """Held while clients are added or copied: an iteration over a growing set fails."""
+        """Held while clients are added or read: an iteration over a growing set fails."""
         self._clients: WeakSet[Measured] = WeakSet()
+        self._engines: dict[Face[Any], Counting] = {}
+        """The engines of open clients. They have the last numbers of a client that closes."""
+        self._closed: dict[tuple[type, str], ProducerStats | ConsumerStats] = {}
         self._lags: WeakKeyDictionary[Measured, dict[str, int]] = WeakKeyDictionary()
         self._asked: WeakSet[Measured] = WeakSet()
 
@@ -35,16 +51,38 @@ class MeasuredClients:
         """Measure these clients, too."""
         with self._lock:
             self._clients.update(clients)
+            self._look()
 
-    def stats(self) -> list[tuple[str, ProducerStats | ConsumerStats]]:
+    def stats(self) -> Numbers:
         """Return group and numbers of each open client."""
-        found: list[tuple[str, ProducerStats | ConsumerStats]] = []
-        for client in self._present():
+        return self.stats_and_sums()[0]
+
+    def stats_and_sums(self) -> tuple[Numbers, Numbers]:
+        """Return group and numbers of each open client, and the sums of closed ones by group."""
+        with self._lock:
+            self._look()
+            measured = [(client.group, engine.stats()) for client, engine in self._engines.items()]
+            return measured, [(group, sums) for (_, group), sums in self._closed.items()]
+
+    def _look(self) -> None:
+        """Find the engines of open clients, and add up the numbers of those that have closed since. With the lock."""
+        clients: list[Face[Any]] = list(self._clients)
+        for client in clients:
             try:
-                found.append((client.group, client.stats()))
-            except ClientStateError:
+                self._engines[client] = engine_of(client)
+            except (ClientClosedError, ForkedClientError):
+                engine = self._engines.pop(client, None)
+                if engine is not None:
+                    self._keep(client.group, engine.stats())
+            except ClientStateError:  # not open yet, or read in another event loop
                 continue
-        return found
+
+    def _keep(self, group: str, last: ProducerStats | ConsumerStats) -> None:
+        kind = type(last)
+        before = self._closed.get((kind, group))
+        if before is not None:
+            last = kind(*(one + other for one, other in zip(astuple(before), astuple(last), strict=True)))
+        self._closed[kind, group] = last
 
     def lags(self) -> dict[tuple[str, str], int]:
         """Return the last known lag by group and topic, and ask for the next one."""

@@ -33,8 +33,10 @@ _LAG: Final = ("rocketd_consumer_lag_messages", "Messages behind the position of
 class ClientMetrics(Collector):
     """The numbers of clients, added up by group at each scrape, in a registry of prometheus_client.
 
-    A client that is not open has no numbers. Clients are forgotten when the application drops them. With ``lag``, each
-    scrape also has the lag of consumers by topic, and asks the brokers for that of the next one: a request for each queue.
+    A client that is not open has no numbers. The last numbers of a closed client stay in the counters, if a scrape or
+    ``add`` has found it open: counters never decrease. Clients are forgotten when they are closed, or when the application
+    drops them. With ``lag``, each scrape also has the lag of consumers by topic, and asks the brokers for that of the next
+    one: a request for each queue.
 
     Raises UsageError if the registry has a ClientMetrics already.
     """
@@ -62,10 +64,10 @@ class ClientMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics with the numbers of now. Any thread."""
-        measured = self._clients.stats()
+        measured, closed = self._clients.stats_and_sums()
         for kind, field, family, name, text in _FAMILIES:
             sums: defaultdict[str, float] = defaultdict(float)
-            for group, stats in measured:
+            for group, stats in [*measured, *closed] if family is CounterMetricFamily else measured:
                 if isinstance(stats, kind):
                     sums[group] += getattr(stats, field)
             metric = family(name, text, labels=["group"])

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ProducerStats:
-    """Numbers of a producer since it was opened. Messages refused before a send are not counted."""
+    """Numbers of a producer since it was opened. Messages refused before a send are not counted.
+
+    Such are illegal and too large ones.
+    """
 
     sent: int
     """Messages that a broker stored, and one-way messages handed to a connection."""

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rocketd.client import ConsumerStats, Message, MessageQueue, ProducerStats, aio, sync
-from rocketd.client.errors import NotStartedError, RocketMQError, UsageError
+from rocketd.client.errors import IllegalMessageError, NotStartedError, RocketMQError, UsageError
 from rocketd.client.metrics import ClientMetrics
 from rocketd.testing import Cluster
 from tests.support.client_guide import guide_text
@@ -113,7 +113,25 @@ def test_metrics_have_the_sums_of_open_clients_by_group(cluster):
         assert value("rocketd_consumer_queues", "Measured") == len(consumer.queues())
         assert value("rocketd_consumer_handled_messages_total", "Summed") is None
         assert {sample.name for family in registry.collect() for sample in family.samples} == METRICS
-    assert value("rocketd_producer_sent_messages_total", "Summed") is None
+        second.close()
+        assert value("rocketd_producer_sent_messages_total", "Summed") == 2
+        first.send(Message("T", b"x"))
+    with sync.Producer("Summed", **options) as third:
+        metrics.add(third)
+        third.send(Message("T", b"x"))
+        assert value("rocketd_producer_sent_messages_total", "Summed") == 4
+        assert value("rocketd_producer_in_flight", "Summed") == 0
+    assert value("rocketd_producer_sent_messages_total", "Summed") == 4
+    assert value("rocketd_producer_in_flight", "Summed") is None
+    assert value("rocketd_consumer_queues", "Measured") is None
+
+
+def test_messages_refused_before_the_send_are_not_counted(cluster):
+    with sync.Producer("P6", max_message_size=10, **cluster.client_options()) as producer:
+        for message in (Message("T", b""), Message("T", b"x" * 11)):
+            with pytest.raises(IllegalMessageError):
+                producer.send(message)
+        assert producer.stats() == ProducerStats(0, 0, 0, 0)
 
 
 def test_metrics_have_the_lag_by_topic_if_wanted(cluster):
