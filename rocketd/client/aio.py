@@ -207,8 +207,8 @@ class LitePullConsumer(LitePullFace[T], AioLifecycle):
         return self
 
     async def __anext__(self) -> ReceivedMessage[T]:
-        engine = self._engine
         try:
+            engine = self._engine
             message = await received(
                 engine.next_message(), lambda given: engine.put_back([] if given is None else [given])
             )

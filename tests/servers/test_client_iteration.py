@@ -42,6 +42,26 @@ def test_blocking_iteration_continues_where_the_last_was_left(cluster):
     assert list(consumer) == []
 
 
+def test_iteration_ends_when_its_block_closes_the_consumer(cluster):
+    got = []
+
+    async def read(consumer):
+        async for message in consumer:
+            got.append(message.body)
+            await consumer.close()
+
+    async def main():
+        async with consumer_of(aio, cluster) as consumer:
+            await read(consumer)
+
+    asyncio.run(main())
+    with consumer_of(sync, cluster) as consumer:
+        for message in consumer:
+            got.append(message.body)
+            consumer.close()
+    assert got == [b"0", b"1"]
+
+
 def test_asyncio_iteration_ends_when_the_consumer_is_closed(cluster):
     got = []
 
