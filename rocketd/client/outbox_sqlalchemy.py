@@ -56,6 +56,7 @@ from sqlalchemy.orm import Session
 from twisted.logger import Logger
 
 from rocketd.client.errors import BrokerError, ClientStateError, IllegalOptionError, RocketMQError, UsageError
+from rocketd.client.faces.push import ProducerFace
 from rocketd.client.messages.codec import BYTES, CONTENT_TYPE, Codec, content_type_of
 from rocketd.client.messages.message import Message, SendStatus, T, check_is_message
 from rocketd.client.producer.outgoing import encode_body
@@ -182,7 +183,7 @@ class SqlAlchemyRelay:
     - ``skip_locked``: whether to use SKIP LOCKED, if SQLAlchemy has it for the database. MySQL has it from 8.0 on, MariaDB
       from 10.6 on, Oracle does not combine it with a limit. The leases alone are safe, too.
 
-    Raises UsageError for a producer with a codec, and IllegalOptionError for other invalid options.
+    Raises UsageError for a producer of another face or with a codec, and IllegalOptionError for other invalid options.
     """
 
     _log = Logger()
@@ -200,6 +201,11 @@ class SqlAlchemyRelay:
         skip_locked: bool = True,
         now: Callable[[], float] = time,
     ) -> None:
+        if isinstance(producer, ProducerFace) and not isinstance(producer, Producer):
+            raise UsageError(
+                f"{type(producer).__module__}.{type(producer).__name__} does not block: a relay needs a producer of "
+                "rocketd.client.sync"
+            )
         if producer.codec is not BYTES:
             raise UsageError("the producer of a relay has no codec: give the codec to the outbox")
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:

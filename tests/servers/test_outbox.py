@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.schema import CreateTable
 from twisted.logger import capturedLogs
 
-from rocketd.client import TEXT, Message, SendStatus
+from rocketd import client
+from rocketd.client import TEXT, Message, SendStatus, aio
 from rocketd.client.codecs import MsgspecCodec
 from rocketd.client.errors import (
     ClientClosedError,
@@ -142,6 +143,9 @@ def test_invalid_messages_and_uses_are_refused(engine, scripted):
         SqlAlchemyOutbox(engine).add(Message("T", b"x"))
     with pytest.raises(UsageError, match="no codec"):
         SqlAlchemyRelay(engine, Producer("PG", codec=TEXT))
+    for face in (aio, client):
+        with pytest.raises(UsageError, match=r"needs a producer of rocketd\.client\.sync"):
+            SqlAlchemyRelay(engine, face.Producer("PG"))
     for wrong in (dict.fromkeys(["lease"], 3), dict.fromkeys(["batch"], 0)):
         with pytest.raises(IllegalOptionError, match=next(iter(wrong))):
             SqlAlchemyRelay(engine, scripted, **wrong)
