@@ -1,8 +1,9 @@
 """Codecs for pydantic, msgspec, Avro and Protocol Buffers.
 
 Messages sent with them have the content type in the property ``content-type``. A received message with another content type
-is refused. Without the property, its body is decoded. The name is that of FastStream, and of CloudEvents' binding for Kafka.
-Each package is imported when its codec is made. A codec belongs to any thread.
+is refused. Without the property, its body is decoded. A value that its codec could not read is not sent: to know that, each
+body of pydantic and msgspec is read once before it is sent. The name of the property is that of FastStream, and of
+CloudEvents' binding for Kafka. Each package is imported when its codec is made. A codec belongs to any thread.
 """
 
 import struct
@@ -13,6 +14,7 @@ from typing import Any, Final, Generic, Literal, Protocol, Self, TypeVar, overlo
 import msgspec
 
 from rocketd.client.errors import IllegalOptionError
+from rocketd.client.messages.codec import readable
 from rocketd.client.settings.packages import need_package
 
 __all__ = ["AvroCodec", "MsgspecCodec", "ProtobufCodec", "PydanticCodec"]
@@ -50,12 +52,12 @@ class MsgspecCodec(Generic[T]):
         self._decode = coding.Decoder(value_type).decode
 
     def encode(self, value: T) -> bytes:
-        """Return the body. Raises ValueError for a value without this form."""
+        """Return the body. Raises ValueError for a value without this form, and for one that ``decode`` would refuse."""
         try:
             body: bytes = self._encode(value)
         except (TypeError, msgspec.MsgspecError) as error:
             raise ValueError(f"no {self._form} can be made of {type(value).__name__}: {error}") from error
-        return body
+        return readable(self, value, body)
 
     def decode(self, body: bytes) -> T:
         """Return the value. Raises ValueError with the mismatch."""
@@ -83,11 +85,12 @@ class PydanticCodec(Generic[T]):
         self._invalid, self._unserializable = ValidationError, PydanticSerializationError
 
     def encode(self, value: T) -> bytes:
-        """Return the JSON text. Raises ValueError for a value that is not of this type."""
+        """Return the JSON text. Raises ValueError for a value that is not of this type, or that ``decode`` would refuse."""
         try:
-            return self._adapter.dump_json(value, by_alias=True, warnings="error")
+            body = self._adapter.dump_json(value, by_alias=True, warnings="error")
         except self._unserializable as error:
             raise ValueError(f"no JSON can be made of {type(value).__name__}: {error}") from error
+        return readable(self, value, body)
 
     def decode(self, body: bytes) -> T:
         """Return the value. Raises ValueError with the mismatches, without the values found."""

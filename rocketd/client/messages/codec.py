@@ -67,11 +67,22 @@ def check_content_type(codec: object, found: str | None) -> None:
         raise ValueError(f"the body is {found}, the codec reads {types[0]}")
 
 
+def readable(codec: Codec[T], value: T, body: bytes) -> bytes:
+    """Return a body made by a codec. Raises ValueError if the codec itself cannot read it: a consumer could not, either."""
+    try:
+        codec.decode(body)
+    except ValueError as error:
+        raise ValueError(
+            f"{type(value).__name__} does not suit this codec, which could not read it: {error}"
+        ) from error
+    return body
+
+
 class JsonCodec(Generic[T]):
     """JSON of one type: a dataclass, msgspec.Struct, TypedDict or any type known to msgspec.
 
-    Unsuitable values are refused. Type checkers infer the type from a class. For a union or another type that is not a
-    class, annotate it: ``codec: JsonCodec[int | str] = JsonCodec(int | str)``.
+    Unsuitable values are refused: each body is read once before it is sent. Type checkers infer the type from a class. For
+    a union or another type that is not a class, annotate it: ``codec: JsonCodec[int | str] = JsonCodec(int | str)``.
     """
 
     @overload
@@ -83,11 +94,12 @@ class JsonCodec(Generic[T]):
         self._decoder = msgspec.json.Decoder(value_type)
 
     def encode(self, value: T) -> bytes:
-        """Return the JSON text. Raises ValueError for a value without a JSON form."""
+        """Return the JSON text. Raises ValueError for a value without a JSON form, or that ``decode`` would refuse."""
         try:
-            return self._encoder.encode(value)
+            body = self._encoder.encode(value)
         except (TypeError, msgspec.MsgspecError) as error:
             raise ValueError(f"no JSON can be made of {type(value).__name__}: {error}") from error
+        return readable(self, value, body)
 
     def decode(self, body: bytes) -> T:
         """Return the value. Raises ValueError with the mismatch."""

@@ -38,6 +38,13 @@ class MsgspecTests(SynchronousTestCase):
             self.assertIn("not the expected", str(self.assertRaises(ValueError, codec.decode, b"\xc1")))
             self.assertIn("can be made of object", str(self.assertRaises(ValueError, codec.encode, object())))
 
+    def test_value_that_could_not_be_read_is_not_sent(self):
+        for codec in (MsgspecCodec(Order), MsgspecCodec(Order, form="msgpack"), JsonCodec(Order)):
+            for wrong in ({"other": 1}, None, Order("x")):
+                error = self.assertRaises(ValueError, codec.encode, wrong)
+                self.assertIn(f"{type(wrong).__name__} does not suit this codec", str(error))
+            self.assertEqual(codec.decode(codec.encode({"number": 17})), Order(17))
+
     def test_deeply_nested_body_is_refused(self):
         for codec, body in (
             (MsgspecCodec(), b"[" * 100_000),
@@ -77,7 +84,12 @@ class PydanticTests(SynchronousTestCase):
         self.assertIn("does not suit: body: Invalid JSON", str(self.assertRaises(ValueError, self.codec.decode, b"{")))
 
     def test_value_of_other_type_is_not_sent(self):
-        for wrong in ({"number": 17}, self.payment.model_construct(number="x", amount=1.0)):
+        for wrong in (
+            None,
+            {"number": 17},
+            self.payment.model_construct(number="x", amount=1.0),
+            self.payment.model_construct(number=None, amount=1.0),
+        ):
             self.assertRaises(ValueError, self.codec.encode, wrong)
 
     def test_other_types_than_models_are_supported(self):
