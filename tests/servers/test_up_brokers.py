@@ -3,9 +3,12 @@
 import os
 import re
 import signal
+import socket
 import time
+from urllib.request import urlopen
 
 from tests.support.cli_processes import DEADLINE, CommandTestCase
+from tests.support.ports import free_ports
 
 BROKERS = 2
 
@@ -68,6 +71,35 @@ class BrokersTests(CommandTestCase):
         brokers = children_of(process)
         process.kill()
         self.wait_until_gone(brokers)
+
+    def test_each_server_has_metrics_at_its_own_port(self):
+        for brokers in (1, BROKERS):
+            with self.subTest(brokers=brokers):
+                first = free_ports(brokers + 1)
+                process = self.up("--brokers", str(brokers), "-o", "brokerName=b", "-o", f"metricsPort={first}")
+                urls = [line.split()[1] for line in self.more if line.startswith("metrics")]
+                self.assertEqual(urls, [f"http://127.0.0.1:{first + number}/metrics" for number in range(brokers + 1)])
+                for number, url in enumerate(urls):
+                    with urlopen(url, timeout=DEADLINE) as page:
+                        self.assertEqual(b"rocketd_messages_stored_total" in page.read(), number < brokers, url)
+                self.stop(process, signal.SIGTERM)
+
+    def test_port_of_metrics_in_use_is_named_with_its_setting(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            ports = ("--namesrv-port", "0", "--broker-port", "0")
+            status, _, err = self.call("up", "--data", self.data, *ports, "-o", f"metricsPort={port}")
+        self.assertEqual(status, 1)
+        self.assertIn(f"cannot listen on port {port}: it is in use by another process", err[-1])
+        self.assertIn("set another -o metricsPort", err[-1])
+
+    def test_port_of_metrics_beyond_the_last_is_refused(self):
+        status, _, err = self.call("up", "--data", self.data, "-o", "metricsPort=65535")
+        self.assertEqual(status, 1)
+        self.assertIn("metricsPort = 65536", err[0])
+        self.assertFalse(os.path.exists(self.data))
 
     def test_setting_that_brokers_cannot_share_is_refused(self):
         status, out, err = self.call("up", "--data", self.data, "--brokers", "2", "-o", "storePathRootDir=x")

@@ -55,6 +55,11 @@ def free_port() -> int:
     return _search(())
 
 
+def free_ports(count: int) -> int:
+    """Return the first of so many free ports in a row."""
+    return _search(tuple(range(1, count)))
+
+
 def free_broker_port(brokers: int = 1) -> int:
     """A port for a broker: free itself, and so are the one 2 below (Apache's fast port) and the one above (HA).
 

@@ -61,6 +61,7 @@ class ListenError(Exception):
         in_use = code == errno.EADDRINUSE
         reason = getattr(error.socketError, "strerror", None) or str(error.socketError)
         self.cause = f"cannot listen on port {port}: {'it is in use by another process' if in_use else reason}"
+        self.setting = setting
         self._remedy = "stop that process or set another {}" if in_use else "set another {}"
         if code == errno.EADDRNOTAVAIL:
             self.cause = f"cannot listen on {error.interface}: it is not an address of this machine"

@@ -33,6 +33,7 @@ from rocketd.tools.servers.up_settings import (
     broker_settings,
     namesrv_settings,
     registered,
+    show_metrics,
     show_next_steps,
     start_server,
 )
@@ -129,7 +130,7 @@ def up_command(
     overrides = [*address_settings, *overrides]
     data = os.path.abspath(data)
     try:
-        settings = _check_settings(data, namesrv_port, broker_port, overrides)
+        settings = _check_settings(data, namesrv_port, broker_port, overrides, brokers)
     except ConfigError as error:
         raise CommandError(str(error)) from None
     try:
@@ -148,10 +149,10 @@ def up_command(
         return run_command(
             lambda reactor: up(reactor, data, namesrv_port, broker_port, console, overrides), START_ERRORS
         )
-    several = places(settings.broker.broker_name, broker_port, data, brokers)
+    several = places(settings.broker.broker_name, broker_port, data, brokers, settings.metrics.metrics_port)
     return run_command(
         lambda reactor: up_several(
-            reactor, namesrv_settings(data, namesrv_port, overrides), settings, several, console, overrides
+            reactor, namesrv_settings(data, namesrv_port, overrides, brokers), settings, several, console, overrides
         ),
         START_ERRORS,
     )
@@ -178,10 +179,10 @@ def _refuse_shared(overrides: Sequence[tuple[str, str]]) -> None:
 
 
 def _check_settings(
-    data: str, namesrv_port: int, broker_port: int, overrides: Sequence[tuple[str, str]]
+    data: str, namesrv_port: int, broker_port: int, overrides: Sequence[tuple[str, str]], brokers: int
 ) -> BrokerSettings:
     """Return the broker's settings. Raise ConfigError for refused settings before any file is created."""
-    namesrv_settings(data, namesrv_port, overrides)
+    namesrv_settings(data, namesrv_port, overrides, brokers)
     # Any port will do: which one is free is found out later.
     return broker_settings(data, broker_port, f"{LOCAL}:{namesrv_port or 1}", overrides)[0]
 
@@ -214,6 +215,9 @@ async def up(
         await registered(reactor, namesrv, settings, (name,))
         show(f"name server  {namesrv.local_address}")
         show(f"broker       {broker.address}  ({name}, files in {data})")
+        host = settings.metrics.metrics_host
+        show_metrics(name, host, settings.metrics.metrics_port)
+        show_metrics("name server", host, namesrv.settings.metrics.metrics_port)
         if (pages := start_console(reactor, console, namesrv.local_address, settings)) is not None:
             started.append(pages)
         show_next_steps(namesrv)

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 from twisted.internet.task import deferLater
 
+from rocketd.broker.base.address import join
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.service import Broker
 from rocketd.client.settings.config import DEFAULT_NAMESRV
@@ -62,7 +63,14 @@ def start_server(server: NameServer | Broker, port_option: str) -> None:
     try:
         server.startService()
     except ListenError as error:
-        raise CommandError(error.advise(port_option)) from error
+        option = port_option if error.setting == "listenPort" else f"-o {error.setting}"
+        raise CommandError(error.advise(option)) from error
+
+
+def show_metrics(name: str, host: str, port: int) -> None:
+    """Print the address of a server's metrics. Without a port there are none."""
+    if port:
+        show(f"metrics      http://{join(host, port)}/metrics  ({name})")
 
 
 def show_next_steps(namesrv: NameServer) -> None:
@@ -81,8 +89,8 @@ def bound_to(host: str) -> list[tuple[str, str]]:
     return [] if ip_address(host).is_unspecified else [("bindAddress", host)]
 
 
-def namesrv_settings(data: str, port: int, overrides: Sequence[tuple[str, str]]) -> NamesrvSettings:
-    """Return the name server's settings."""
+def namesrv_settings(data: str, port: int, overrides: Sequence[tuple[str, str]], brokers: int = 1) -> NamesrvSettings:
+    """Return the name server's settings. Its metrics have the port after those of the brokers."""
     known = NamesrvSettings.by_name()
     options = [
         ("kvConfigPath", os.path.join(data, "namesrv", "kvConfig.json")),
@@ -90,7 +98,11 @@ def namesrv_settings(data: str, port: int, overrides: Sequence[tuple[str, str]])
         ("listenPort", str(port)),
         *((key, value) for key, value in overrides if key in known),
     ]
-    return NamesrvSettings.load(None, options, os.environ)[0]
+    settings = NamesrvSettings.load(None, options, os.environ)[0]
+    first = settings.metrics.metrics_port
+    if not first:
+        return settings
+    return NamesrvSettings.load(None, [*options, ("metricsPort", str(first + brokers))], os.environ)[0]
 
 
 def broker_settings(

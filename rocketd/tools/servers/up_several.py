@@ -24,7 +24,7 @@ from rocketd.common.event_loop.reactor import IReactor
 from rocketd.namesrv.service import make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.tools.servers.up_console import ConsolePort, start_console
-from rocketd.tools.servers.up_settings import of_broker, registered, show_next_steps, start_server
+from rocketd.tools.servers.up_settings import of_broker, registered, show_metrics, show_next_steps, start_server
 
 R = TypeVar("R")
 
@@ -47,11 +47,12 @@ run()
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """The name, the port (0 for a free one) and the directory of one broker."""
+    """The name, the port (0 for a free one), the directory and the port of metrics (0 for none) of one broker."""
 
     name: str
     port: int
     directory: str
+    metrics_port: int = 0
 
     @property
     def log(self) -> str:
@@ -65,6 +66,7 @@ class BrokerPlace:
             *options,
             ("brokerName", self.name),
             ("listenPort", str(self.port)),
+            ("metricsPort", str(self.metrics_port)),
             ("storePathRootDir", os.path.join(self.directory, "store")),
         )
         settings = [text for key, value in own for text in ("-o", f"{key}={value}")]
@@ -80,13 +82,17 @@ class BrokerPlace:
         ]
 
 
-def places(name: str, first_port: int, data: str, count: int) -> list[BrokerPlace]:
-    """Return the places of ``count`` brokers. With ``first_port`` 0, each takes a free port."""
+def places(name: str, first_port: int, data: str, count: int, first_metrics_port: int = 0) -> list[BrokerPlace]:
+    """Return the places of ``count`` brokers. With ``first_port`` 0, each takes a free port.
+
+    The metrics have ``first_metrics_port`` and the ports after it, with 0 none.
+    """
     return [
         BrokerPlace(
             f"{name}-{number}",
             first_port + PORT_DISTANCE * number if first_port else 0,
             os.path.join(data, f"broker-{number}"),
+            first_metrics_port + number if first_metrics_port else 0,
         )
         for number in range(count)
     ]
@@ -197,6 +203,10 @@ async def up_several(
         show(f"name server  {namesrv.local_address}")
         for place in several:
             show(f"broker       {addresses[place.name]}  ({place.name}, files in {place.directory})")
+        host = settings.metrics.metrics_host
+        for place in several:
+            show_metrics(place.name, host, place.metrics_port)
+        show_metrics("name server", host, namesrv.settings.metrics.metrics_port)
         pages = start_console(reactor, console, namesrv.local_address, settings)
         show_next_steps(namesrv)
         await brokers.unless_ended(Deferred())
