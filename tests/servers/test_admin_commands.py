@@ -27,6 +27,7 @@ class AdminCommandTests(CommandTestCase):
     def topics(self):
         self.ok("topic", "create", "Orders", "--queues", "2")
         self.assertEqual(self.ok("topic", "list"), ["Orders"])
+        self.assertEqual(self.ok("topic", "list", "--json"), ['{"topic": "Orders"}'])
         self.ok("produce", "Orders", "a", "b", "c", "--queue", "1")
         first, *rows = [line.split("\t") for line in self.ok("topic", "show", "Orders")]
         self.assertEqual(first, ["broker", "queue", "first", "end", "messages", "oldest"])

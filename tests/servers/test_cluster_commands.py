@@ -289,6 +289,7 @@ def test_route_and_groups_of_topic_are_shown(rocketd):
     assert first == ["broker", "cluster", "address", "read queues", "write queues", "permission"]
     assert (row[:2], row[3:]) == ([BROKER, "DefaultCluster"], ["4", "4", "rw"])
     assert "CG" in rocketd.ok("topic", "groups", "T")
+    assert {"group": "CG"} in [json.loads(line) for line in rocketd.ok("topic", "groups", "T", "--json")]
     rocketd.ok("topic", "create", "Unread")
     assert rocketd.refused("topic", "groups", "Unread") == "topic Unread has no consumer group"
     assert "no route for topic U" in rocketd.refused("topic", "route", "U")

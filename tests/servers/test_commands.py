@@ -145,6 +145,10 @@ class ClusterTests(CommandTestCase):
         self.assertEqual(last[:3], ["all", "offline", ""])
         self.assertEqual(sum(int(line[3]) for line in queues), int(last[3]))
         self.assertEqual(last[3], "2")
+        rows = [json.loads(line) for line in self.call("lag", "g", "-t", "T", "--json")[1]]
+        self.assertEqual([list(row) for row in rows], [first] * 5)
+        self.assertEqual([row["queue"] for row in rows], [0, 1, 2, 3, ""])
+        self.assertEqual((rows[-1]["topic"], rows[-1]["behind"]), ("offline", 2))
         for command in (("lag", "none"), ("groups", "none")):
             self.assert_fails("no broker knows the group none", *command)
         self.assert_fails("no broker has the topic NoTopic", "lag", "g", "-t", "NoTopic")

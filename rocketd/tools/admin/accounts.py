@@ -19,10 +19,10 @@ from rocketd.common.command_line.option_types import key_value
 from rocketd.common.command_line.output import complain
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.tools.admin.changes import refusals_of, status_of
-from rocketd.tools.admin.options import AS_JSON, OF_CLUSTER, yes
+from rocketd.tools.admin.options import OF_CLUSTER, yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.masters import NOT_ALL_ANSWERED, Answers, answers_of
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 
 T = TypeVar("T")
 

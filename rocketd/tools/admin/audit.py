@@ -20,11 +20,11 @@ from rocketd.remoting.bodies.audit import AdminChange, AdminChanges
 from rocketd.remoting.headers.admin import AdminChangesRequestHeader
 from rocketd.remoting.serving.audit import MAX_CHANGES
 from rocketd.remoting.wire.codes import RequestCode
-from rocketd.tools.admin.options import AS_JSON
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.json_lines import json_text
 from rocketd.tools.base.lacking_requests import reason_of
 from rocketd.tools.base.masters import NOT_ALL_ANSWERED
+from rocketd.tools.base.rows import AS_JSON
 from rocketd.tools.base.watch import WATCH
 
 _COLUMNS = ("time", "server", "address", "account", "action", "subject", "before", "after")

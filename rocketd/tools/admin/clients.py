@@ -12,9 +12,8 @@ from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import group_name
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.wire.versions import version_name
-from rocketd.tools.admin.options import AS_JSON
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 from rocketd.tools.base.watch import WATCH
 
 

@@ -13,10 +13,9 @@ from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import complain
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.protocol.cluster import MASTER
-from rocketd.tools.admin.options import AS_JSON
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.masters import NOT_ALL_ANSWERED
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 from rocketd.tools.base.watch import WATCH
 from rocketd.tools.cluster.brokers import state_of
 

@@ -15,9 +15,9 @@ from rocketd.common.command_line.option_types import key_value
 from rocketd.common.command_line.output import complain, counted
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.suggest import did_you_mean
-from rocketd.tools.admin.options import AS_JSON, yes
+from rocketd.tools.admin.options import yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 
 PENDING: Final = "rocketd.pending."
 """Prefix of the name of a setting that has effect from the next start of a rocketd server on."""

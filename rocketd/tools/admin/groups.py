@@ -14,10 +14,10 @@ from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.names import PRESET_GROUPS, is_system_group
 from rocketd.remoting.bodies.tables import SubscriptionGroupConfig
 from rocketd.tools.admin.clients import show_online
-from rocketd.tools.admin.options import AS_JSON, OF_CLUSTER, yes
+from rocketd.tools.admin.options import OF_CLUSTER, yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.json_lines import json_text
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 from rocketd.tools.base.watch import WATCH
 
 _COLUMNS = ("group", "enabled", "broadcast", "retries", "retry queues")

@@ -10,9 +10,9 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import complain, show_line
 from rocketd.common.event_loop.reactor import IReactor
-from rocketd.tools.admin.options import AS_JSON, yes
+from rocketd.tools.admin.options import yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 
 
 @command("list")

@@ -16,10 +16,10 @@ from rocketd.common.command_line.output import complain, counted
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.protocol.cluster import cluster_info, topics
 from rocketd.tools.admin.config import check_kept, check_names, in_effect_later, outcome
-from rocketd.tools.admin.options import AS_JSON, yes
+from rocketd.tools.admin.options import yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.masters import NOT_ALL_ANSWERED
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 from rocketd.tools.base.watch import WATCH
 
 _UNKNOWN = "-"

@@ -19,11 +19,11 @@ from rocketd.common.names import RETRY_PREFIX
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.tools.admin.changes import refusals_of, status_of
 from rocketd.tools.admin.groups import known_group
-from rocketd.tools.admin.options import AS_JSON, yes
+from rocketd.tools.admin.options import yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.lacking_requests import reason_of
 from rocketd.tools.base.masters import NOT_ALL_ANSWERED, Answers, ask_masters
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 from rocketd.tools.base.watch import WATCH
 from rocketd.tools.messages.message_text import time_text
 from rocketd.tools.messages.positions import StartPosition, position

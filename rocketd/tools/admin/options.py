@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print each row as one line of JSON.")
 OF_CLUSTER = click.option(
     "--cluster", "cluster_name", metavar="NAME", help="Only at the brokers of this cluster. Default: all brokers."
 )

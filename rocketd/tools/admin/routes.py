@@ -8,15 +8,15 @@ import click
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import one_of, topic_name
-from rocketd.common.command_line.output import complain, show_line
+from rocketd.common.command_line.output import complain
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.permission import is_readable, is_writable
 from rocketd.protocol.cluster import MASTER
 from rocketd.remoting.bodies.tables import TopicRouteData
 from rocketd.tools.admin.changes import refusals_of, status_of
-from rocketd.tools.admin.options import AS_JSON, yes
+from rocketd.tools.admin.options import yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_names, show_rows
 
 _COLUMNS = ("broker", "cluster", "address", "read queues", "write queues", "permission")
 
@@ -90,17 +90,17 @@ def _permissions(route: TopicRouteData) -> dict[str, str]:
 
 @command("groups")
 @click.argument("topic", type=topic_name)
+@AS_JSON
 @cluster_options
-def groups_command(cluster: ClusterAccess, topic: str) -> int:
+def groups_command(cluster: ClusterAccess, topic: str, as_json: bool) -> int:
     """Print the name of each consumer group that reads TOPIC or has offsets in it. The exit status is 1 without one."""
-    return run_client_command(lambda reactor: _groups(reactor, cluster, topic))
+    return run_client_command(lambda reactor: _groups(reactor, cluster, topic, as_json))
 
 
-async def _groups(reactor: IReactor, cluster: ClusterAccess, topic: str) -> int:
+async def _groups(reactor: IReactor, cluster: ClusterAccess, topic: str, as_json: bool) -> int:
     async with cluster.admin(reactor) as admin:
         groups = await admin.topic_groups(topic)
     if not groups:
         raise CommandError(f"topic {topic} has no consumer group")
-    for group in groups:
-        show_line(group)
+    show_names("group", groups, as_json=as_json)
     return 0

@@ -16,7 +16,7 @@ from rocketd.protocol.cluster import MASTER, runtime_info
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.json_lines import json_text
 from rocketd.tools.base.masters import NOT_ALL_ANSWERED
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 from rocketd.tools.base.watch import WATCH
 
 _COLUMNS = ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "disk")
@@ -24,7 +24,7 @@ _UNKNOWN = "-"
 
 
 @command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print each row as one line of JSON.")
+@AS_JSON
 @WATCH
 @cluster_options
 def list_command(cluster: ClusterAccess, as_json: bool) -> int:

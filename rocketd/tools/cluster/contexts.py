@@ -11,7 +11,7 @@ from rocketd.common.command_line.commands import LazyGroup, command
 from rocketd.common.command_line.option_types import name_servers
 from rocketd.common.command_line.output import complain
 from rocketd.tools.base.contexts_file import ClusterContext, context_name, read_contexts
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_rows
 
 _NONE = "-"
 
@@ -28,7 +28,7 @@ context_group = LazyGroup(
 
 
 @command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print each row as one line of JSON.")
+@AS_JSON
 def list_command(as_json: bool) -> int:
     """Print a line for each context: context, used, name servers, credentials and TLS."""
     contexts = read_contexts()

@@ -9,7 +9,6 @@ from rocketd.client.errors import check_response
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.option_types import group_name
-from rocketd.common.command_line.output import show_table
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.bodies.groups import GroupProblem, GroupProblems
 from rocketd.remoting.bodies.tables import SubscriptionGroupWrapper
@@ -17,6 +16,7 @@ from rocketd.remoting.headers.admin import GroupProblemsRequestHeader
 from rocketd.remoting.wire.codes import RequestCode
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.masters import NOT_ALL_ANSWERED, ask_masters
+from rocketd.tools.base.rows import AS_JSON, show_rows
 from rocketd.tools.base.watch import WATCH
 
 _COLUMNS = ("broker", "group", "kind", "problem")
@@ -27,9 +27,10 @@ PROBLEMS_FOUND = 1
 
 @command("groups")
 @click.argument("group", type=group_name, required=False)
+@AS_JSON
 @WATCH
 @cluster_options
-def groups_command(cluster: ClusterAccess, group: str | None) -> int:
+def groups_command(cluster: ClusterAccess, group: str | None, as_json: bool) -> int:
     """Print a line for each problem of the groups that are online, or of one group.
 
     Its fields are broker, group, kind and problem. In a file or a pipe they are separated by tabs. The problems are
@@ -39,10 +40,10 @@ def groups_command(cluster: ClusterAccess, group: str | None) -> int:
     The exit status is 0 without problems. It is 1 if there are problems, or if no broker knows the group. It is 2
     for a wrong command line, and 3 if not all masters answered, even if the others found none.
     """
-    return run_client_command(lambda reactor: print_problems(reactor, cluster, group))
+    return run_client_command(lambda reactor: print_problems(reactor, cluster, group, as_json=as_json))
 
 
-async def print_problems(reactor: IReactor, cluster: ClusterAccess, group: str | None) -> int:
+async def print_problems(reactor: IReactor, cluster: ClusterAccess, group: str | None, *, as_json: bool = False) -> int:
     """Print the problems known to the masters and return the exit status. Raises CommandError and RocketMQError."""
     async with cluster.client(reactor) as client:
         answers = await ask_masters(client, lambda address: _ask(client, address, group))
@@ -51,7 +52,7 @@ async def print_problems(reactor: IReactor, cluster: ClusterAccess, group: str |
         for name, problems in answers.found.items()
         for problem in problems or ()
     ]
-    show_table(_COLUMNS, rows, plain_header=False)
+    show_rows(_COLUMNS, rows, as_json=as_json, plain_header=False)
     answers.complain()
     if all(problems is None for problems in answers.found.values()):
         raise answers.nobody(f"knows the group {group}")

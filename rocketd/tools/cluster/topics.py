@@ -9,12 +9,12 @@ from rocketd.client.admin import AdminEngine
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import POSITIVE, topic_name
-from rocketd.common.command_line.output import complain, counted, show_line
+from rocketd.common.command_line.output import complain, counted
 from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, reply_topic
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.rows import AS_JSON, show_names, show_rows
 from rocketd.tools.base.watch import WATCH
 from rocketd.tools.messages.message_text import time_text
 
@@ -22,7 +22,6 @@ _COLUMNS = ("broker", "queue", "first", "end", "messages", "oldest")
 _OF_CLUSTER = click.option(
     "--cluster", "cluster_name", metavar="NAME", help="Only at the brokers of this cluster. Default: all brokers."
 )
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print each row as one line of JSON.")
 
 
 def _is_own(topic: str, of_servers: set[str]) -> bool:
@@ -36,26 +35,26 @@ def _is_own(topic: str, of_servers: set[str]) -> bool:
 
 @command("list")
 @click.option("--all", "with_system", is_flag=True, help="Also topics of the system, of retries and of dead letters.")
+@AS_JSON
 @cluster_options
-def list_command(cluster: ClusterAccess, with_system: bool) -> int:
+def list_command(cluster: ClusterAccess, with_system: bool, as_json: bool) -> int:
     """Print the name of each topic on a line."""
-    return run_client_command(lambda reactor: _list(reactor, cluster, with_system))
+    return run_client_command(lambda reactor: _list(reactor, cluster, with_system, as_json))
 
 
-async def _list(reactor: IReactor, cluster: ClusterAccess, with_system: bool) -> int:
+async def _list(reactor: IReactor, cluster: ClusterAccess, with_system: bool, as_json: bool) -> int:
     async with cluster.admin(reactor) as admin:
         brokers = await admin.brokers()
         clusters = {broker.cluster for broker in brokers}
         names = {broker.broker_name for broker in brokers} | clusters | set(map(reply_topic, clusters))
-        for topic in await admin.topics():
-            if with_system or _is_own(topic, names):
-                show_line(topic)
+        topics = [topic for topic in await admin.topics() if with_system or _is_own(topic, names)]
+    show_names("topic", topics, as_json=as_json)
     return 0
 
 
 @command("show")
 @click.argument("topic", type=topic_name)
-@_AS_JSON
+@AS_JSON
 @WATCH
 @cluster_options
 def show_command(cluster: ClusterAccess, topic: str, as_json: bool) -> int:

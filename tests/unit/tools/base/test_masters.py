@@ -1,7 +1,9 @@
 """``rocketd groups`` and ``rocketd lag`` against scripted brokers: failures of some do not hide answers of others."""
 
+import json
 from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
+from functools import partial
+from io import BytesIO, StringIO, TextIOWrapper
 from unittest.mock import patch
 
 from rocketd.common.command_line.errors import CommandError
@@ -59,7 +61,7 @@ class MastersTestCase(ClientTestCase):
         """Run a command's coroutine; return its status, and the lines of its two outputs."""
         if command is print_lag:
             topic = topic or (None,)
-        out, err = StringIO(), StringIO()
+        out, err = TextIOWrapper(BytesIO(), write_through=True), StringIO()
         with (
             patch.object(cluster, "ClientInstance", lambda reactor, config: self.client),
             redirect_stdout(out),
@@ -69,7 +71,7 @@ class MastersTestCase(ClientTestCase):
         self.assertTrue(self.client.remoting.closed)
         return (
             status,
-            out.getvalue().splitlines(),
+            out.buffer.getvalue().decode().splitlines(),
             [line.removeprefix("rocketd: ") for line in err.getvalue().splitlines()] + why,
         )
 
@@ -81,6 +83,9 @@ class GroupsTests(MastersTestCase):
         self.problems = {"b:10911": ["1 unread"], "a:10911": ["2 unread"]}
         lines = ["a\tG\tUNREAD_QUEUES\t2 unread", "b\tG\tUNREAD_QUEUES\t1 unread"]
         self.assertEqual(self.call(print_problems), (1, lines, []))
+        _, out, _ = self.call(partial(print_problems, as_json=True))
+        problem = {"broker": "a", "group": "G", "kind": "UNREAD_QUEUES", "problem": "2 unread"}
+        self.assertEqual((json.loads(out[0]), len(out)), (problem, 2))
 
     def test_unknown_group_is_status_1(self):
         self.assertEqual(self.call(print_problems, "H"), (1, [], ["no broker knows the group H"]))
