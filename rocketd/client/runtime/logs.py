@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.logger import (
     ILogObserver,
+    LogBeginner,
     LogEvent,
     LogLevel,
     LogPublisher,
@@ -19,7 +20,6 @@ from twisted.logger import (
     globalLogBeginner,
     globalLogPublisher,
 )
-from twisted.logger._global import LogBeginner
 from zope.interface import implementer
 
 from rocketd.client.runtime.tracebacks import LoggedError

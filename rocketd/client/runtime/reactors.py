@@ -3,7 +3,8 @@
 Unlike Twisted's reactors, they are never installed. They leave no pipe, poller or thread behind when they end, and their
 pool threads do not keep the interpreter from exiting. A forked child closes its copies of their sockets.
 
-They use names of Twisted that are not public, see ``INTERNALS``. So setup.cfg has an upper bound for Twisted's version.
+They use names of Twisted that are not public, as the client's log and the servers' lanes do: see ``INTERNALS``. So
+setup.cfg has an upper bound for Twisted's version.
 """
 
 import asyncio
@@ -30,8 +31,13 @@ INTERNALS: Final = {
     "both": ("_internalReaders", "_registerAsIOThread", "_startedBefore", "_stopped"),
     "epoll": ("_POLL_IN", "_doReadOrWrite", "_poller", "_selectables"),
     "asyncio": ("_asyncioEventloop", "_timerHandle"),
+    "lane": ("_newTimedCalls", "_pendingTimedCalls"),
+    "log": ("_temporaryObserver",),
 }
-"""Attributes of Twisted's reactors that this module reads, sets or overrides, by the kind of reactor."""
+"""Attributes of Twisted that this package and `rocketd.remoting.serving.lane_reactor` read, set or override.
+
+They are listed by the kind of reactor; "lane" are more of epoll's. "log" are those of Twisted's LogBeginner.
+"""
 
 _reactors: "WeakSet[Any]" = WeakSet()
 
