@@ -31,7 +31,7 @@ Numbers = list[tuple[str, ProducerStats | ConsumerStats]]
 
 
 class MeasuredClients:
-    """Clients to measure. They are forgotten when they are closed, or when the application drops them. Any thread.
+    """Clients to measure. An open one is forgotten when it is closed, any other when the application drops it. Any thread.
 
     The last numbers of closed clients stay, added up by group, if a reading has found the client open.
     The lag of a consumer is asked for in the background. A reading has the answer to the last question, and asks again.

@@ -34,9 +34,8 @@ class ClientMetrics(Collector):
     """The numbers of clients, added up by group at each scrape, in a registry of prometheus_client.
 
     A client that is not open has no numbers. The last numbers of a closed client stay in the counters, if a scrape or
-    ``add`` has found it open: counters never decrease. Clients are forgotten when they are closed, or when the application
-    drops them. With ``lag``, each scrape also has the lag of consumers by topic, and asks the brokers for that of the next
-    one: a request for each queue.
+    ``add`` has found it open: counters never decrease. With ``lag``, each scrape also has the lag of consumers by topic, and
+    asks the brokers for that of the next one: a request for each queue.
 
     Raises UsageError if the registry has a ClientMetrics already.
     """
