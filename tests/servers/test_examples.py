@@ -85,7 +85,7 @@ EXPECTED = {
     ),
     "twisted_service.tac": re.compile(r"(?s).*\[stdout#info\] consumed hello\n.*Server Shut Down\.\n"),
 }
-COMPLAINS = {"mistakes.py"}
+COMPLAINS = {"mistakes.py", "retries_and_dead_letters.py"}
 """Programs in which the client logs a warning, which ``logging`` prints if it is not configured."""
 
 

@@ -125,6 +125,8 @@ class Production:
         wait, told = _FIRST_WAIT, False
         while True:
             try:
+                # A send would wait for servers that are away. Here the user is told at once.
+                await producer.find_queues(message.topic, producer.timeout_ms(None))
                 return await producer.send(message, queue=await self._chosen_queue(producer))
             except RocketMQError as error:
                 limit = self._retry_seconds(error)
