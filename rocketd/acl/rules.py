@@ -51,7 +51,7 @@ class AccessRules:
         account = self.accounts.get((fields or {}).get(ACCESS_KEY, ""))
         if account is None or self.is_white(host):
             return None
-        return None if account.is_white is not nobody and account.is_white(canonical(host)) else account.access_key
+        return None if _trusts(account, host) else account.access_key
 
     def check(
         self,
@@ -73,7 +73,7 @@ class AccessRules:
         account = self.accounts.get(access_key)
         if account is None:
             raise UnknownAccessKeyError(access_key)
-        if account.is_white is not nobody and account.is_white(canonical(host)):
+        if _trusts(account, host):
             return
         signature = fields.get(SIGNATURE)
         if not account.secret.has_signed(signed_content(fields, body), signature):
@@ -86,3 +86,8 @@ class AccessRules:
         if resources.get(TRACE_TOPIC) == Permission.PUB:
             return
         account.check(code, resources, needs_admin=code in self._admin_codes)
+
+
+def _trusts(account: Account, host: str) -> bool:
+    """Return whether a peer's host is a white address of the account."""
+    return account.is_white is not nobody and account.is_white(canonical(host))

@@ -69,9 +69,9 @@ class ConsumerManageProcessor:
             raise refusal
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._broker.group_guard.queue_used(group, topic, queue_id)
-        before = self._broker.offsets.query(group, topic, queue_id)
+        before = self._broker.offsets.query(group, topic, queue_id) if header.reset else None
         self._broker.offsets.commit(context.connection.address, group, topic, queue_id, header.commit_offset)
-        if header.reset:
+        if before is not None:
             subject = f"{topic}@{group} queue {queue_id}"
             self._broker.audit.note(
                 request, context, "reset offset", subject, None if before < 0 else before, header.commit_offset

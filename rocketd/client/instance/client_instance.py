@@ -225,16 +225,17 @@ class ClientInstance:
 
         Raises BrokerError if it refuses, and the errors of ``ask``.
         """
-        return await self._answer_of(self.master(broker_name), request)
+        return await self.answer_of(self.master(broker_name), request)
 
     async def answer_for_group(self, broker_name: str, request: TypedRequest[R]) -> R:
         """Return the result of a request about the offsets of a group, from a slave while the master is gone.
 
         Raises the errors of ``answer``.
         """
-        return await self._answer_of(self.group_broker(broker_name), request)
+        return await self.answer_of(self.group_broker(broker_name), request)
 
-    async def _answer_of(self, address: str, request: TypedRequest[R]) -> R:
+    async def answer_of(self, address: str, request: TypedRequest[R]) -> R:
+        """Return the result of a request to a server. Raises BrokerError if it refuses, and the errors of ``ask``."""
         return request.result(address, await self.ask(address, request.code, request.header))
 
     async def answer_of_name_server(self, request: TypedRequest[R]) -> R:

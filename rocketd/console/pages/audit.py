@@ -4,18 +4,14 @@ from typing import Final
 
 import msgspec
 
-from rocketd.client.errors import RocketMQError, check_response
-from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.client.errors import RocketMQError
 from rocketd.console.pages.each_master import each_master
 from rocketd.console.pages.elements import Cell, Element, Heading, Notice, Table, View
 from rocketd.console.pages.paging import page_of
 from rocketd.console.pages.visit import Visit
-from rocketd.remoting.bodies.audit import AdminChange, AdminChanges
-from rocketd.remoting.headers.admin import AdminChangesRequestHeader
-from rocketd.remoting.wire.codes import RequestCode
+from rocketd.protocol.audit import admin_changes
+from rocketd.remoting.bodies.audit import MAX_CHANGES, AdminChange
 
-MAX_CHANGES: Final = 1000
-"""Changes of each server that are read."""
 _COLUMNS: Final = ("Time (UTC)", "Server", "Address", "Account", "Action", "Subject", "Before", "After")
 
 
@@ -24,7 +20,7 @@ async def audit(visit: Visit) -> View:
     client = visit.cluster.client
 
     async def of_server(address: str) -> list[tuple[str, AdminChange]]:
-        return [(address, change) for change in await _changes(client, address)]
+        return [(address, change) for change in await client.answer_of(address, admin_changes(MAX_CHANGES))]
 
     found, notices = await each_master(visit.cluster, of_server)
     for address in client.remoting.name_servers.addresses:
@@ -38,11 +34,6 @@ async def audit(visit: Visit) -> View:
     rows = [_row(server, change) for server, change in shown]
     elements: list[Element] = [*notices, Table("Changes by administrators", columns, rows), *links]
     return View("Changes", elements)
-
-
-async def _changes(client: ClientInstance, address: str) -> list[AdminChange]:
-    answer = await client.ask(address, RequestCode.GET_ADMIN_CHANGES, AdminChangesRequestHeader(MAX_CHANGES))
-    return AdminChanges.decode(check_response(address, answer).body).changes
 
 
 def _row(server: str, change: AdminChange) -> list[Cell]:

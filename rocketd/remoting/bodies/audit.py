@@ -1,10 +1,13 @@
 """Changes by administrators: the lines of a server's audit file, and the answer to GET_ADMIN_CHANGES (30004)."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from rocketd.remoting.bodies.tables import Body
+
+MAX_CHANGES: Final = 1000
+"""Changes in one answer."""
 
 
 class AdminChange(msgspec.Struct):

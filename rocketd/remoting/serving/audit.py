@@ -13,7 +13,7 @@ from twisted.logger import Logger
 
 from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.common.settings.daemon_settings import KeyResult, UpdateResult
-from rocketd.remoting.bodies.audit import AdminChange, AdminChanges
+from rocketd.remoting.bodies.audit import MAX_CHANGES, AdminChange, AdminChanges
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.admin import AdminChangesRequestHeader
 from rocketd.remoting.headers.client import read_header
@@ -24,8 +24,6 @@ from rocketd.remoting.wire.command import RemotingCommand
 MAX_VALUE_CHARACTERS = 4096
 """Limit of a value as JSON. A longer one is noted as a text, cut off."""
 MAX_SUBJECT_CHARACTERS = 1024
-MAX_CHANGES = 1000
-"""Changes in one answer."""
 MAX_ANSWER_BYTES = 1 << 20
 
 _SET = {

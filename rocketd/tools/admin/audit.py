@@ -8,18 +8,16 @@ from collections.abc import Mapping
 import click
 import msgspec
 
-from rocketd.client.errors import RocketMQError, check_response
+from rocketd.client.errors import RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.queries.masters import Masters
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.option_types import whole_number
 from rocketd.common.command_line.output import complain, show_bytes, show_table
 from rocketd.common.event_loop.reactor import IReactor
+from rocketd.protocol.audit import admin_changes
 from rocketd.protocol.cluster import cluster_info
-from rocketd.remoting.bodies.audit import AdminChange, AdminChanges
-from rocketd.remoting.headers.admin import AdminChangesRequestHeader
-from rocketd.remoting.serving.audit import MAX_CHANGES
-from rocketd.remoting.wire.codes import RequestCode
+from rocketd.remoting.bodies.audit import MAX_CHANGES, AdminChange
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.json_lines import json_text
 from rocketd.tools.base.lacking_requests import reason_of
@@ -59,7 +57,7 @@ async def _print(reactor: IReactor, cluster: ClusterAccess, count: int, as_json:
     async with cluster.client(reactor) as client:
         for name, address in (await _servers(client)).items():
             try:
-                found += [(name, change) for change in await _ask(client, address, count)]
+                found += [(name, change) for change in await client.answer_of(address, admin_changes(count))]
             except RocketMQError as error:
                 failed[name] = reason_of(error)
     found.sort(key=lambda row: row[1].time)
@@ -83,11 +81,6 @@ async def _servers(client: ClientInstance) -> Mapping[str, str]:
         **{address: address for address in client.remoting.name_servers.addresses},
         **{name: masters.address(name) for name in masters.addresses},
     }
-
-
-async def _ask(client: ClientInstance, address: str, count: int) -> list[AdminChange]:
-    response = await client.ask(address, RequestCode.GET_ADMIN_CHANGES, AdminChangesRequestHeader(count))
-    return AdminChanges.decode(check_response(address, response).body).changes
 
 
 def _fields(change: AdminChange) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class Begins(Protocol):
 
 @dataclass
 class TopicBeginning:
-    """What a consumer knows about the beginning of its group in one topic."""
+    """The beginning of a group in one topic, as far as a consumer knows it."""
 
     since_ms: float
     """Time of the subscription. All messages stored from then on belong to the group."""

@@ -7,8 +7,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.namesrv.settings import NamesrvSettings
+from rocketd.remoting.bodies.audit import MAX_CHANGES
 from rocketd.remoting.errors import RequestError
-from rocketd.remoting.serving.audit import MAX_CHANGES, MAX_SUBJECT_CHARACTERS, MAX_VALUE_CHARACTERS, Audit
+from rocketd.remoting.serving.audit import MAX_SUBJECT_CHARACTERS, MAX_VALUE_CHARACTERS, Audit
 from rocketd.remoting.wire.codes import RequestCode
 from rocketd.remoting.wire.command import RemotingCommand
 from tests.support.broker import RecordingConnection
